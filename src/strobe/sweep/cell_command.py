@@ -39,6 +39,7 @@ NEEDED = (
     "strobe.traces.operators",
     "strobe.traces.python_profile",
     "strobe.lerobot.policies.loading",
+    "strobe.vision.loading",
     "strobe.core.timeline.trace",
 )
 

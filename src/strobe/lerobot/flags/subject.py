@@ -51,7 +51,8 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
         import torch
 
         from strobe.core.studies.shared import measuring  # noqa: F401
-        from strobe.lerobot.policies import loading
+        from strobe.lerobot.policies.loading import load_subject as load_policy
+        from strobe.vision.loading import load_model
     realise(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -67,8 +68,8 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
         rename=config.rename_map,
     )
     if isinstance(flags, ModelFlags):
-        return loading.load_model(flags, source, device=config.device, seed=config.seed)
-    return loading.load_subject(flags, source, seed=config.seed)
+        return load_model(flags, source, device=config.device, seed=config.seed)
+    return load_policy(flags, source, seed=config.seed)
 
 
 def _make_subject(flags: FactoryOptions, config: InputFlags, live: Live) -> Subject:
