@@ -11,7 +11,7 @@ from lerobot.envs.configs import EnvConfig
 from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.flags.run_flags import RunConfig
+from strobe.policy_cli.run_flags import RunConfig
 
 PLUGIN = """
 from dataclasses import dataclass

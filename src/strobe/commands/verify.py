@@ -40,10 +40,10 @@ from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
-from strobe.lerobot.flags.subject import build_study_answer, load_subject, recipe_notes
-from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
+from strobe.policy_cli.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
+from strobe.policy_cli.subject import build_study_answer, load_subject, recipe_notes
+from strobe.policy_cli.subject_flags import ModelFlags
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import VerifyResult

@@ -64,8 +64,8 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
 if TYPE_CHECKING:
     from strobe.preflight.results.preflight import PreflightResult

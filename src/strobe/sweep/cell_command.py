@@ -33,7 +33,7 @@ NEEDED = (
     "scipy.stats",
     "strobe.lerobot.flags.lazy_flags",
     "strobe.core.cli.keep",
-    "strobe.lerobot.flags.subject",
+    "strobe.policy_cli.subject",
     "strobe.traces.operator_table",
     "strobe.core.studies.shared.measuring",
     "strobe.traces.operators",

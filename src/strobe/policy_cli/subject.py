@@ -14,9 +14,9 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.flags.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, parse_image_size
-from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions, check_dataset
+from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, parse_image_size
+from strobe.policy_cli.subject_flags import ModelFlags
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import Result

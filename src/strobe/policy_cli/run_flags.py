@@ -14,7 +14,8 @@ from strobe.core.cli.parse import parse
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
-from strobe.lerobot.flags.subject_flags import (
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.policy_cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
     ModelFlags,
@@ -26,7 +27,6 @@ from strobe.lerobot.flags.subject_flags import (
     split_subject,
     subject_fields,
 )
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
