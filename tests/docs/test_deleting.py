@@ -13,7 +13,7 @@ from support import warm
 from support.places import ROOT
 from support.scripts import load_script
 
-# Slices that no other slice imports (scripts/slices.toml), each with another slice whose tests are run without it.
+# Slices that no other slice imports, each with another slice whose tests are run without it.
 GONE = {"trials": "history", "history": "budget", "doctor": "trials"}
 OF_ALL = {"docs", "test_golden.py", "test_kinds.py"}  # they read the answers of all slices
 CORE_TESTS = ("measure", "results", "timeline")  # folders in tests/core
@@ -28,7 +28,7 @@ def covers_all_slices(file: Path) -> bool:
 
 def copy_lacking_slice(name: str, folder: Path) -> str:
     """Copy the sources into ``folder`` without one slice. Return the PYTHONPATH of the copy."""
-    assert not [other for other, used in slices.allowed_imports().items() if name in used]
+    assert not [other for other, used in slices.imports().items() if name in used]
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", name))
     assert not (folder / "src" / "strobe" / name).exists()
     return str(folder / "src")

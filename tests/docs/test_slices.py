@@ -19,16 +19,6 @@ def test_every_file_of_tests_belongs_to_a_slice_or_to_the_core(slices: ModuleTyp
     assert named == {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
 
 
-def test_the_slices_import_what_the_list_allows_and_the_list_allows_no_more(slices: ModuleType) -> None:
-    assert {name: sorted(others) for name, others in slices.imports().items()} == slices.allowed_imports()
-
-
-def test_every_folder_besides_the_core_is_a_slice_and_each_that_is_listed_is_there(slices: ModuleType) -> None:
-    sources = ROOT / "src" / "strobe"
-    folders = {path.parent.name for path in sources.glob("*/__init__.py")} - {"core"}
-    assert folders == slices.allowed_imports().keys()
-
-
 def test_a_slice_has_its_own_tests_and_the_contracts(slices: ModuleType) -> None:
     servers, tune = slices.files("servers"), slices.files("tune")
     assert {"tests/servers/test_findings_server.py", *slices.CONTRACTS} <= set(servers)
