@@ -100,6 +100,7 @@ class Slice:
         records: name of a record in the answers of the core → its class.
         rules: study of another slice → names of rules on it.
         shows: study of another slice → names of modules with more of its page; see `strobe.core.report.frame.Part`.
+        looks: study → names of functions of its answer, the subject's flags and the config, which add to the answer.
         offers: what the core can do only with this slice → the name of the function that does it.
         sources: where commands get other subjects.
         families: names of packages, each file of which has a ``FAMILY``.
@@ -112,6 +113,7 @@ class Slice:
     records: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    looks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     families: tuple[str, ...] = ()

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strobe.core import slices
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions, check_dataset
+from strobe.lerobot.policies.options import FactoryOptions, InputOptions, check_dataset
 from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, parse_image_size
 from strobe.policy_cli.subject_flags import ModelFlags
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 
 NO_LIMIT_S = 1e9
-WIRED = ("breakdown", "verify")  # studies that say as well what is seriously wrong in a checkpoint's wiring
 SNAPSHOT = "memory_snapshot.pickle"
 # Calls as long as which a profiler takes, roughly; one of Python calls at least three times, or for two seconds.
 WATCHED, PROFILED, PYTHON_S = 3, 8, 2.0
@@ -128,12 +128,9 @@ def build_study_answer(
     Args:
         more: further fields of `Studied`.
     """
-    if isinstance(flags, PolicyOptions) and isinstance(config, InputFlags) and result.study in WIRED:
-        from strobe.preflight.wiring.of_run import wiring_of_run
-
-        data, episodes = (config.dataset.root, config.dataset.episodes) if config.dataset is not None else (None, None)
-        look = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides, episodes=episodes)
-        look.extend_result(result)
+    for each in slices.slices().values():
+        for name in each.looks.get(result.study, ()):
+            slices.load(name)(result, flags, config)
     family = "model" if isinstance(flags, ModelFlags) else "policy"
     options = {family: flags, **vars(config)}
     return Studied(result, options, config.output_dir, config.thresholds, sections, **more)
