@@ -12,7 +12,7 @@ from strobe.core.results.answer import Answer, Result
 from strobe.core.results.data import Data, Finite, Interval, Quantiles, Summary
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
-from strobe.rollout.results.motion import Motion
+from strobe.loops.results.motion import Motion
 
 
 class Video(Data):

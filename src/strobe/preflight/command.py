@@ -148,8 +148,8 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
         with importing():
+            from strobe.loops.rollout import rollout_config
             from strobe.preflight.wiring.robot import read_robot
-            from strobe.rollout.loops.rollout import rollout_config
 
         robot = read_robot(rollout_config(theirs), given)
     live.stage("reading the files")

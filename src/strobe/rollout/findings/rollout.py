@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
+from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Delays, Inference, Pace, Rollout, RolloutResult
 from strobe.replay.results import ReplayResult
 from strobe.rollout.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
-from strobe.rollout.results.rollout import FEW_SEAMS, POLICY_CALL, Delays, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from strobe.rollout.loops import remote_client
-from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.remote_client import ClientWatch
+from strobe.loops import remote_client
+from strobe.loops.event_log import Log
+from strobe.loops.remote_client import ClientWatch
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 

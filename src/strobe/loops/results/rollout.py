@@ -11,8 +11,8 @@ from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Data, Figure, Finite, Quantiles
 from strobe.core.results.measurement import Measurement
-from strobe.rollout.results.arm import Bus, Rehearsal
-from strobe.rollout.results.motion import FirstAction
+from strobe.loops.results.arm import Bus, Rehearsal
+from strobe.loops.results.motion import FirstAction
 
 
 class Step(Data):

@@ -11,8 +11,8 @@ from strobe.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call
-    from strobe.rollout.loops.event_log import Log
-    from strobe.rollout.loops.instrument import LoopWatch
+    from strobe.loops.event_log import Log
+    from strobe.loops.instrument import LoopWatch
 
 ROLLOUT = "lerobot-rollout"
 NAMES = (ROLLOUT, "lerobot-record", "lerobot-teleoperate", "robot_client", "policy_server")
@@ -52,18 +52,18 @@ def split_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 def load_loop(command: str) -> Loop:
     """The loop of ``command``, one of `NAMES`; imports what of LeRobot it needs."""
     if command == ROLLOUT:
-        from strobe.rollout.loops import rollout
+        from strobe.loops import rollout
 
         return Loop(rollout.rollout_config, rollout.RolloutWatch, rollout.loop.main)
     if command == "robot_client":
-        from strobe.rollout.loops import remote_client
+        from strobe.loops import remote_client
 
         return Loop(remote_client.config, remote_client.ClientWatch, remote_client.main)
     if command == "policy_server":
-        from strobe.rollout.loops import remote_server
+        from strobe.loops import remote_server
 
         return Loop(remote_server.config, remote_server.ServerWatch, remote_server.main)
-    from strobe.rollout.loops import teleoperation
+    from strobe.loops import teleoperation
 
     check = teleoperation.record_config if command == teleoperation.RECORDING else teleoperation.teleoperate_config
     watch = functools.partial(teleoperation.TeleopWatch, command)

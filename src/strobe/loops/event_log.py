@@ -26,8 +26,8 @@ from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import parse_json
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
-from strobe.rollout.loops.events import Row
-from strobe.rollout.loops.header import Header
+from strobe.loops.events import Row
+from strobe.loops.header import Header
 
 EVERY_S = 0.5  # interval between two rounds of writing: a crash loses no more than this
 BATCH = 16  # events, about, that become one line; json keeps the interpreter for about 50 µs

@@ -1,7 +1,7 @@
 """Watch a command of LeRobot from inside its process: what all watches share, and what those of a robot's loops do.
 
 A probe takes no lock and computes nothing that the robot is given. What it records goes into a `Log`, as the events of
-`strobe.rollout.loops.events`. After its sleep the loop finds its code cold: a call of a probe then costs it some
+`strobe.loops.events`. After its sleep the loop finds its code cold: a call of a probe then costs it some
 microseconds, several times what it costs in a tight loop. So a probe appends once, and as few functions as can be are
 called in a tick.
 """
@@ -25,10 +25,10 @@ from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot import versions
 from strobe.lerobot.quiet import scheduling
-from strobe.rollout.loops.bench_calls import CallWatch
-from strobe.rollout.loops.device_probes import BusProbe, CameraProbe, cpu_use
-from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.events import Row
+from strobe.loops.bench_calls import CallWatch
+from strobe.loops.device_probes import BusProbe, CameraProbe, cpu_use
+from strobe.loops.event_log import Log
+from strobe.loops.events import Row
 
 OBSERVATION, CAMERA, ACTION = "observation", "camera", "action"
 PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"

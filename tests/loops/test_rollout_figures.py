@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.rollout.measure.rollout import (
+from strobe.loops.measure.rollout import (
     Action,
     Call,
     Tick,

@@ -19,11 +19,11 @@ from typing_extensions import Self
 
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.rollout.loops import remote_stamps
-from strobe.rollout.loops.device_probes import device_type, motor_buses, robot_cameras
-from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, checked_arguments, make_subject, parse_config
-from strobe.rollout.loops.instrument import (
+from strobe.loops import remote_stamps
+from strobe.loops.device_probes import device_type, motor_buses, robot_cameras
+from strobe.loops.event_log import Log
+from strobe.loops.header import Header, checked_arguments, make_subject, parse_config
+from strobe.loops.instrument import (
     ACTION,
     OBSERVATION,
     SLEEP,
@@ -31,7 +31,7 @@ from strobe.rollout.loops.instrument import (
     LoopWatch,
     make_stand_in_module,
 )
-from strobe.rollout.loops.remote_stamps import observation_key
+from strobe.loops.remote_stamps import observation_key
 from strobe.servers.image_encodings import jpeg, time_repeated
 
 COMMAND = "robot_client"

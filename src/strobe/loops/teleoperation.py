@@ -1,7 +1,7 @@
 """The anatomy of ``lerobot-record`` and ``lerobot-teleoperate``: LeRobot's own loops, run as they are, with probes.
 
 Both ask the robot for an observation and the leader for an action, and send it on; no policy takes part. Their events
-are those of `strobe.rollout.loops.events`; a tick that sends an action has had one (``pick``).
+are those of `strobe.loops.events`; a tick that sends an action has had one (``pick``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing_extensions import Self
 
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.rollout.loops.device_probes import cpu_use, device_type, motor_buses, robot_cameras
-from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, argument, checked_arguments, make_subject, parse_config, require_rate
-from strobe.rollout.loops.instrument import (
+from strobe.loops.device_probes import cpu_use, device_type, motor_buses, robot_cameras
+from strobe.loops.event_log import Log
+from strobe.loops.header import Header, argument, checked_arguments, make_subject, parse_config, require_rate
+from strobe.loops.instrument import (
     ACTION,
     LEADER_READ,
     LEADER_WRITTEN,

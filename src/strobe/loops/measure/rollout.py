@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from strobe.core.results.data import Interval, Quantiles
-from strobe.rollout.results.motion import Jump
-from strobe.rollout.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
+from strobe.loops.results.motion import Jump
+from strobe.loops.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
 
 MOST_POINTS = 4000  # points in a series; more only make the page heavy
 

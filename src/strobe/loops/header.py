@@ -26,7 +26,7 @@ from strobe.core.runs.seal import compute_seal, is_sealed
 from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
 from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags
 from strobe.lerobot.policies import lerobot_policies
-from strobe.rollout.results.rollout import EngineName
+from strobe.loops.results.rollout import EngineName
 
 Config = TypeVar("Config")
 

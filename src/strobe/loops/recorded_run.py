@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.core.errors import UserError
-from strobe.rollout.files import events_path, saved_observations
-from strobe.rollout.loops.event_log import read
-from strobe.rollout.loops.events import Row
-from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.reader import LoopTurn, RunRecord, read_record
-from strobe.rollout.loops.virtual_rollout import Beat, Setting
+from strobe.loops.event_log import read
+from strobe.loops.events import Row
+from strobe.loops.files import events_path, saved_observations
+from strobe.loops.header import Header
+from strobe.loops.reader import LoopTurn, RunRecord, read_record
+from strobe.loops.virtual_rollout import Beat, Setting
 
 MOST_PAUSED = 1000  # ticks that a run has time for, for each turn of its loop: a replay plays them all
 

@@ -27,8 +27,8 @@ from strobe.core.measure.verdicts import FEWEST_PAIRS, unpaired_verdict
 from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
 from strobe.lerobot.families.answers import predict
-from strobe.rollout.loops.events import Row
-from strobe.rollout.results.rollout import Bench, CallTimes, Place, Share
+from strobe.loops.events import Row
+from strobe.loops.results.rollout import Bench, CallTimes, Place, Share
 
 
 class CallWatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.rollout.measure.robot import mean_motion, motion
+from strobe.loops.measure.robot import mean_motion, motion
 
 
 def test_a_straight_line_has_a_path_and_no_jerk_and_a_cubic_has_a_constant_one():

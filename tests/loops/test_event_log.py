@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from support.made_up_rollout import header
 
-from strobe.rollout.loops.event_log import Log, read
-from strobe.rollout.loops.instrument import _action_rows
-from strobe.rollout.loops.rollout import _get_rows
+from strobe.loops.event_log import Log, read
+from strobe.loops.instrument import _action_rows
+from strobe.loops.rollout import _get_rows
 
 HEADER = header()
 ACTION = torch.tensor([1.0, 2.5])

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from strobe.rollout.measure.robot import MOST_LAG, tracking
-from strobe.rollout.measure.rollout import Tick
+from strobe.loops.measure.robot import MOST_LAG, tracking
+from strobe.loops.measure.rollout import Tick
 
 
 def path(tick: int) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from strobe.core.timeline.clock import host_ns, waited_ns
-from strobe.rollout.loops.events import UNKNOWN, Row
+from strobe.loops.events import UNKNOWN, Row
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.timeline import Section, nest
-from strobe.rollout.loops import events, instrument, remote_client, rollout, teleoperation
-from strobe.rollout.loops.event_log import Rows
-from strobe.rollout.loops.events import Row, decode
-from strobe.rollout.loops.header import Header
-from strobe.rollout.measure.robot import BusRead
-from strobe.rollout.measure.rollout import Action, Call, LoopRun, Tick
-from strobe.rollout.results.rollout import Unfinished
+from strobe.loops import events, instrument, remote_client, rollout, teleoperation
+from strobe.loops.event_log import Rows
+from strobe.loops.events import Row, decode
+from strobe.loops.header import Header
+from strobe.loops.measure.robot import BusRead
+from strobe.loops.measure.rollout import Action, Call, LoopRun, Tick
+from strobe.loops.results.rollout import Unfinished
 
 TICK, CALL = "control tick", "inference call"
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads

@@ -4,7 +4,7 @@
 clock of ours: while the engine sleeps, or its policy predicts, the control loop's ticks that fall into that time are
 played. So the queue, the tracker of latencies, the delay assumed, the prefix of the chunk before and the warm-up are
 those of the LeRobot that is installed, whatever its version. `SyncInferenceEngine` is asked as the loop asks it. So are
-LeRobot's robot client and its policy server (`strobe.rollout.loops.virtual_client`).
+LeRobot's robot client and its policy server (`strobe.loops.virtual_client`).
 
 The world around the loop is the caller's (`virtual_rollout.World`): a recording, in which the arm stays where it was
 whatever command it gets now, or a simulator that goes on while the policy computes.
@@ -30,9 +30,10 @@ from lerobot.utils.feature_utils import build_dataset_frame
 from strobe.core.cli.placeholders import errors_alone
 from strobe.core.errors import UserError
 from strobe.lerobot.versions import actions_left
-from strobe.rollout.loops.event_log import LastError
-from strobe.rollout.loops.virtual_client import LOGGERS, AsyncEngine, replace_network
-from strobe.rollout.loops.virtual_rollout import (
+from strobe.loops.event_log import LastError
+from strobe.loops.measure.rollout import Action, Call, LoopRun, Tick
+from strobe.loops.virtual_client import LOGGERS, AsyncEngine, replace_network
+from strobe.loops.virtual_rollout import (
     Beat,
     EngineInputs,
     Setting,
@@ -41,7 +42,6 @@ from strobe.rollout.loops.virtual_rollout import (
     padding,
     stand_ins,
 )
-from strobe.rollout.measure.rollout import Action, Call, LoopRun, Tick
 
 AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
 

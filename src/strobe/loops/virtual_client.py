@@ -23,8 +23,8 @@ import torch
 
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Observation
-from strobe.rollout.loops.remote_stamps import require_grpc
-from strobe.rollout.loops.virtual_rollout import EngineInputs, Setting, VirtualLoop
+from strobe.loops.remote_stamps import require_grpc
+from strobe.loops.virtual_rollout import EngineInputs, Setting, VirtualLoop
 
 WITH_OBSERVATIONS = ("diffusion", "tdmpc", "vqbet")  # policies with a queue of observations, which no server fills
 LOGGERS = ("policy_server", "robot_client")
@@ -52,7 +52,7 @@ class AsyncEngine:
     """Client and server, asked as the loop asks LeRobot's inference engines.
 
     Args:
-        threads: gets the client's thread, for `strobe.rollout.loops.virtual_time` to run.
+        threads: gets the client's thread, for `strobe.loops.virtual_time` to run.
     """
 
     ready = True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lerobot.rollout import context
 
-from strobe.rollout.loops.first_look import looked_at_first
+from strobe.loops.first_look import looked_at_first
 
 
 class Arm:

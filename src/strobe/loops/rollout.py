@@ -1,7 +1,7 @@
 """The anatomy of ``lerobot-rollout``: its config, and LeRobot's own loop and inference engines with probes.
 
 What the loop calls becomes sections, what passes between its threads becomes other events
-(`strobe.rollout.loops.events`), all as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is
+(`strobe.loops.events`), all as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is
 given. Where one cannot be attached the robot runs without.
 """
 
@@ -30,12 +30,12 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot import versions
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.versions import actions_left
-from strobe.rollout.loops.bench_calls import CallWatch
-from strobe.rollout.loops.device_probes import motor_buses, robot_cameras
-from strobe.rollout.loops.event_log import LastError, Log, opener
-from strobe.rollout.loops.events import Row
-from strobe.rollout.loops.header import checked_arguments, make_header, parse_config, require_rate
-from strobe.rollout.loops.instrument import (
+from strobe.loops.bench_calls import CallWatch
+from strobe.loops.device_probes import motor_buses, robot_cameras
+from strobe.loops.event_log import LastError, Log, opener
+from strobe.loops.events import Row
+from strobe.loops.header import checked_arguments, make_header, parse_config, require_rate
+from strobe.loops.instrument import (
     ACTION,
     MOTORS_READ,
     MOTORS_WRITTEN,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strobe.core.errors import UserError
-from strobe.rollout.loops.observations import INDEX, MOST_HELD, Keeper, Observations
+from strobe.loops.observations import INDEX, MOST_HELD, Keeper, Observations
 
 
 def picture(seed: int) -> np.ndarray:

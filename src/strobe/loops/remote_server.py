@@ -28,12 +28,12 @@ from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.policies import lerobot_policies
-from strobe.rollout.loops import remote_stamps
-from strobe.rollout.loops.event_log import Log, opener
-from strobe.rollout.loops.header import Header, make_subject, parse_config
-from strobe.rollout.loops.instrument import SLEEP, Call, LoopWatch, make_stand_in_module
-from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, observation_key
-from strobe.rollout.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
+from strobe.loops import remote_stamps
+from strobe.loops.event_log import Log, opener
+from strobe.loops.header import Header, make_subject, parse_config
+from strobe.loops.instrument import SLEEP, Call, LoopWatch, make_stand_in_module
+from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, observation_key
+from strobe.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
 
 COMMAND = "policy_server"
 RECEIVE, UNPICKLE, DECIDE, PICKLE = "receive", "unpickle observation", "decide", "pickle actions"

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from strobe.core.timeline.layers import Call
-from strobe.rollout.loops.instrument import Instrument
+from strobe.loops.instrument import Instrument
 
 Look = Callable[[Mapping[str, Any], bool], object]
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from strobe.core.errors import UserError
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting
-from strobe.rollout.loops.virtual_time import PlayOptions, play
+from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting
+from strobe.loops.virtual_time import PlayOptions, play
 
 TICK_NS, CHUNK = 100_000_000, 8
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strobe.rollout.measure.rollout import Action, Tick, quantiles
-from strobe.rollout.results.arm import Bus
-from strobe.rollout.results.motion import FirstAction, JointJump, Motion
-from strobe.rollout.results.rollout import JointTracking, NotFinite
+from strobe.loops.measure.rollout import Action, Tick, quantiles
+from strobe.loops.results.arm import Bus
+from strobe.loops.results.motion import FirstAction, JointJump, Motion
+from strobe.loops.results.rollout import JointTracking, NotFinite
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
-from strobe.rollout.measure.robot import BusRead
+from strobe.loops.measure.robot import BusRead
 
 Row = tuple[Any, ...]  # an event as written: its kind, then its fields
 UNKNOWN = -1  # value of a field that could not be measured
