@@ -1,1 +1,1 @@
-"""What a recording of a control loop is: LeRobot's loops run as they are, with probes; their record, and its figures."""
+"""Recordings of control loops: LeRobot's loops run as they are, with probes; what they record, and figures of it."""

@@ -31,8 +31,8 @@ from strobe.loops.instrument import (
     LoopWatch,
     make_stand_in_module,
 )
+from strobe.loops.jpeg import jpeg, time_repeated
 from strobe.loops.remote_stamps import observation_key
-from strobe.servers.image_encodings import jpeg, time_repeated
 
 COMMAND = "robot_client"
 PICKLE, SEND = "pickle observation", "send observation"
