@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from strobe.core.report import charts, measured, more
@@ -53,9 +52,9 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
     shown = sections(rollout) + more.sections(result) + measured.each(result, depth)
     command = "" if rollout.rehearsal is None else "rehearse"
     said = answers(rollout, _random_weights(result))
-    advice = next((finding.do for finding in result.findings if finding.level == "warning" and finding.do), None)
-    if advice is not None:
-        said.insert(2, f"Next: {first_sentence(advice)}")
+    advised = [finding for finding in result.findings if finding.level == "warning" and finding.do]
+    if advised:
+        said.insert(2, f"Next: {advised[0].first_step}")
     return measured.document(
         result,
         said,
@@ -64,13 +63,6 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
         notes=notes(rollout),
         failure=rollout.error,
     )
-
-
-def first_sentence(advice: str) -> str:
-    """Return the first sentence of a finding's advice, after "Next: "; of a condition, also its alternative."""
-    if not advice.startswith("If "):
-        advice = re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", advice, maxsplit=1)[0]
-    return advice if advice.startswith("LeRobot") else advice[:1].lower() + advice[1:]
 
 
 def answers(rollout: Rollout, weights: str = "") -> list[str]:

@@ -17,7 +17,6 @@ from strobe.preflight.pages import open_loop, reach
 from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import Feature, Place, Wiring
-from strobe.rollout.page import first_sentence
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",
@@ -68,7 +67,7 @@ def _answers(result: PreflightResult) -> list[str]:
     if result.refused:
         sentences.append("No robot was connected. --anyway starts the run nevertheless.")
     if serious and serious[0].do:
-        sentences.append(f"Next: {first_sentence(serious[0].do)}")
+        sentences.append(f"Next: {serious[0].first_step}")
     if left := _left_out(result):
         sentences.append(f"Not looked at: {', '.join(left)}.")
     sentences += open_loop.sentences(result)
