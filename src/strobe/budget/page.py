@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.budget.results import Asynchrony, Budget, Latency, Line
+from strobe.budget.results import Asynchrony, Budget, Latency
 from strobe.core.report import charts, frame
 from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
@@ -12,6 +12,7 @@ from strobe.core.report.document import Columns, Document, Row, Section, Table, 
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
+from strobe.core.results.line import Line
 from strobe.core.results.numerals import significant
 
 REST = "other"
