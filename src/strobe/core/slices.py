@@ -14,6 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from strobe.core.errors import UserError
+
 FOLDER = Path(__file__).parents[1]  # src/strobe
 
 # The headings of `strobe --help`.
@@ -191,3 +193,10 @@ def record_class(name: str) -> type[Any] | None:
 def offer(name: str) -> Any:
     """Return what a slice offers to the core under ``name``; None without that slice."""
     return next((load(each.offers[name]) for each in slices().values() if name in each.offers), None)
+
+
+def require_offer(name: str) -> Any:
+    """Return what a slice offers under ``name``. Raises UserError without that slice."""
+    if (offered := offer(name)) is None:
+        raise UserError(f"this installation of Strobe has no {name}")
+    return offered
