@@ -11,8 +11,7 @@ from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import Columns, Document, Row, Section, Table, figure, figures, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.data import Interval
-from strobe.core.results.line import Line
+from strobe.core.results.data import Interval, Line
 from strobe.core.results.numerals import significant
 
 REST = "other"

@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, Line
 from strobe.core.results.in_time import InTime
-from strobe.core.results.line import Line
 from strobe.ladder.results import Need
 
 

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer, Result
-from strobe.core.results.data import Data, Finite, Interval, Quantiles, Summary
-from strobe.core.results.line import Line
+from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
 from strobe.loops.results.motion import Motion

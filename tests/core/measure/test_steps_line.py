@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.core.measure.steps import steps_line
+from strobe.core.measure.statistics import steps_line
 
 STEPS = (1, 2, 5, 10)
 
