@@ -2,6 +2,7 @@
 
     python scripts/slices.py                 a table: slice, files of tests, seconds
     python scripts/slices.py --files tune    the files that `make test SLICE=tune` runs
+    python scripts/slices.py --floors        the floors, as docs/architecture.md shows them
 
 A slice's run has its own tests, the contracts (the house, its words, its floors), and the core's quick tests.
 """
@@ -13,16 +14,31 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES, TESTS = ROOT / "src" / "strobe", ROOT / "tests"
 CORE = "core"
-NAMED = r"strobe(\.\w+)+(:\w+)?"  # a name in a string, as `strobe.core.slices.load` takes it
+# A name as a whole string, as `strobe.core.slices.load` takes it; not the name of an entry point's group.
+NAMED = r"""(?<=["'])strobe\.\w+(?:\.\w+|:\w+)+(?=["'])"""
 CONTRACTS = ("tests/docs/test_house.py", "tests/docs/test_durations.py", "tests/docs/test_slices.py")
 # The core's files that take longer are not in a slice's run: `make test` has them.
 QUICK_S = 4.0
+
+
+@cache
+def floors() -> list[list[str]]:
+    """Return the floors of the slices in pyproject.toml, the top one first; the core is the last."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["name"] == "floors of the slices"]
+    return [layer.split(" | ") for layer in layers]
+
+
+def draw_floors() -> str:
+    """Return the floors as a block of Markdown."""
+    return "\n".join(f"    {' | '.join(floor)}" for floor in floors())
 
 
 @cache
@@ -59,9 +75,7 @@ def find_imports(path: Path) -> set[str]:
 @cache
 def find_strings(path: Path) -> set[str]:
     """Return the modules below strobe that a file names in strings: ``'strobe.tune.command'``, ``'strobe.x.y:Z'``."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return {text.removeprefix("strobe.").partition(":")[0] for text in strings if re.fullmatch(NAMED, text)}
+    return {text.removeprefix("strobe.").partition(":")[0] for text in re.findall(NAMED, path.read_text())}
 
 
 def imports() -> dict[str, set[str]]:
@@ -72,6 +86,16 @@ def imports() -> dict[str, set[str]]:
             for module in find_imports(path) | find_strings(path):
                 found[name] |= module_slices(module) - {name}
     return found
+
+
+def find_users(name: str, other: str) -> list[str]:
+    """Return the files of the slice ``name`` that import the slice ``other``, or name it in strings."""
+    paths = sorted((SOURCES / name).rglob("*.py"))
+    return [
+        str(path.relative_to(ROOT))
+        for path in paths
+        if any(other in module_slices(module) for module in find_imports(path) | find_strings(path))
+    ]
 
 
 def table() -> dict[str, list[str]]:
@@ -100,7 +124,12 @@ def seconds() -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", metavar="SLICE", help="print the files of one slice's run")
-    wanted = parser.parse_args().files
+    parser.add_argument("--floors", action="store_true", help="print the floors of the slices")
+    arguments = parser.parse_args()
+    wanted = arguments.files
+    if arguments.floors:
+        print(draw_floors())
+        return 0
     if wanted is None:
         took = seconds()
         for name, rows in table().items():
