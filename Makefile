@@ -31,7 +31,7 @@ CHECKED := tests/core/devices tests/core/findings tests/core/measure tests/core/
 	tests/core/cli/test_showing.py tests/budget tests/history tests/*/test_findings_*.py tests/sweep/test_grid.py \
 	tests/sweep/test_scaling_best.py tests/evaluate/test_best_arm.py tests/evaluate/test_paired_rates.py \
 	tests/evaluate/test_sequence.py tests/evaluate/test_time_to_task.py tests/preflight/test_paired_error.py \
-	tests/rollout/test_rollout_figures.py --ignore=tests/core/measure/test_accounting.py
+	tests/loops/test_rollout_figures.py --ignore=tests/core/measure/test_accounting.py
 
 check: env ## what to run before each commit: style, types, floors, and the tests that need no policy
 	@linted=$$(mktemp); $(MAKE) --no-print-directory lint TYPED='src packages' >$$linted 2>&1 & lint=$$!; \
@@ -60,8 +60,8 @@ approve: env ## write what Strobe prints into tests/approved again; read the dif
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.
-NEXT := $(filter-out tests/docs tests/history tests/budget tests/trials,$(patsubst src/strobe/%/slice.py,tests/%,$(wildcard \
-	src/strobe/*/slice.py))) tests/plugin tests/core/studies tests/core/sameness tests/act_relative_rtc
+NEXT := $(filter-out tests/core tests/docs tests/history tests/budget tests/trials,$(patsubst src/strobe/%/__init__.py,tests/%,$(wildcard \
+	src/strobe/*/__init__.py))) tests/plugin tests/core/studies tests/core/sameness tests/act_relative_rtc
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL or folder, NEWER='torch==2.15.* torchvision'
 	@NEWER="$(NEWER)" scripts/env.sh next "$(LEROBOT)"

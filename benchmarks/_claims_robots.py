@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from _claims import Claim, Series, autoregressive, bimodal, heavy_tailed, independent, times
 
+from strobe.loops.virtual_rollout import Beat, Setting, make_zero_inputs
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.replay.run import MOST_STARVED, smallest_threshold
-from strobe.rollout.loops.virtual_rollout import Beat, Setting, make_zero_inputs
-from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 MS = 1_000_000
 SECONDS = 30.0

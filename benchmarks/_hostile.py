@@ -40,7 +40,7 @@ class Kind:
 
 def _recording(folder: Path) -> Path:
     """Write a run of four seconds in which each tenth tick has no action to send."""
-    from strobe.rollout.loops.event_log import Log
+    from strobe.loops.event_log import Log
 
     log, ticks = Log(folder / "run.events"), 0
     log.start(_made_rollout.header())
@@ -59,7 +59,7 @@ def _packed_recording(folder: Path) -> Path:
 
 
 def _read_recording(file: Path) -> Any:
-    from strobe.rollout.loops.recorded_run import load
+    from strobe.loops.recorded_run import load
     from strobe.rollout.run import recover_rollout
 
     rollout = recover_rollout(file).result.rollout
@@ -77,7 +77,7 @@ def _replay_file(file: Path) -> Any:
 
 
 def _observations(folder: Path) -> Path:
-    from strobe.rollout.loops.observations import Keeper
+    from strobe.loops.observations import Keeper
 
     keeper = Keeper(folder / "observations")
     keeper.start()
@@ -88,7 +88,7 @@ def _observations(folder: Path) -> Path:
 
 
 def _read_observations(file: Path) -> Any:
-    from strobe.rollout.loops.observations import Observations
+    from strobe.loops.observations import Observations
 
     kept = Observations(file.parent)
     return [kept.latest_observation(time) for time in kept.times[:4]] and len(list(kept.iter_encoded()))

@@ -18,8 +18,9 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
+from strobe.vision.loading import load_model
 
 LEROBOT, COMPILED, STROBE = "LeRobot unchanged", "torch.compile alone", "Strobe's recipe"
 IMAGE, CAMERAS = (480, 640), 2

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.results.subject import SubjectInfo
-from strobe.rollout.loops.header import Header
+from strobe.loops.header import Header
 
 MS = 1_000_000
 FPS, CHUNK, THRESHOLD = 30.0, 50, 30

@@ -22,9 +22,9 @@ from strobe.core.sameness.visits import plan
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
-from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import ModelOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.vision.loading import load_model
 from strobe.vision.model_subject import ModelSubject
 
 MASSIVE = 1e4  # of one channel, beside which the others hardly count in a cosine

@@ -67,10 +67,10 @@ def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> 
     """Save a run of the arm as `strobe rehearse` does, with its events; return its folder."""
     from strobe.core.results.subject import SubjectInfo
     from strobe.core.runs import store
+    from strobe.loops.files import EVENTS
+    from strobe.loops.header import Header
+    from strobe.loops.reader import read_record
     from strobe.rollout.answer import make_answer
-    from strobe.rollout.files import EVENTS
-    from strobe.rollout.loops.header import Header
-    from strobe.rollout.loops.reader import read_record
 
     subject = SubjectInfo(name="act", kind="act", source="made up", parameters=1, weight_bytes=4, inputs="")
     header = Header(

@@ -40,7 +40,7 @@ def need(*extras: str, opengl: bool = False, cores: int = 1, memory_gib: float =
     ]
     if opengl:
         from strobe.core.errors import UserError
-        from strobe.simulators.environments import choose_opengl
+        from strobe.lerobot.envs.environments import choose_opengl
 
         try:
             choose_opengl()

@@ -51,12 +51,12 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.episodes import CandidateError, Episodes
+from strobe.lerobot.envs.environments import choose_opengl
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.simulators.environments import choose_opengl
 
 TASK, TICKS, FIRST_SEED = "button-press-topdown-v3", 120, 1000  # recorded are the seeds from 0 on
 RECORD = f"--env=metaworld --task={TASK} --cameras=corner2 --image=96 --episodes=60 --frames=80"

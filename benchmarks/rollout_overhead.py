@@ -32,8 +32,8 @@ def build_rollout(folder: Path) -> tuple[Any, Any]:
     from support.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
 
     from strobe.lerobot.flags.lerobot_flags import patched_arguments
-    from strobe.rollout.loops import rollout
-    from strobe.rollout.loops.rollout import rollout_config
+    from strobe.loops import rollout
+    from strobe.loops.rollout import rollout_config
 
     tiny_checkpoint("act", folder / "act", "--chunk_size=100", "--n_action_steps=100")
     given = ["--robot.type=dummy", "--robot.id=test", f"--robot.calibration_dir={folder}", "--device=cpu"]
@@ -73,9 +73,9 @@ def main() -> None:
     logging.disable(logging.WARNING)
     from lerobot.utils.robot_utils import precise_sleep
 
-    from strobe.rollout.loops.event_log import Log
-    from strobe.rollout.loops.header import make_header
-    from strobe.rollout.loops.rollout import RolloutWatch
+    from strobe.loops.event_log import Log
+    from strobe.loops.header import make_header
+    from strobe.loops.rollout import RolloutWatch
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

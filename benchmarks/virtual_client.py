@@ -27,9 +27,9 @@ import torch
 from _shared import finish, need
 from rich.console import Console
 
-from strobe.rollout.loops.virtual_client import replace_network
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting
-from strobe.rollout.loops.virtual_time import PlayOptions, play
+from strobe.loops.virtual_client import replace_network
+from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting
+from strobe.loops.virtual_time import PlayOptions, play
 
 FPS, LATE_TICKS, CHUNK, TICKS = 5.0, 1.5, 10, 24
 SETTINGS: tuple[dict[str, Any], ...] = (

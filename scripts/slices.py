@@ -2,6 +2,7 @@
 
     python scripts/slices.py                 a table: slice, files of tests, seconds
     python scripts/slices.py --files tune    the files that `make test SLICE=tune` runs
+    python scripts/slices.py --floors        the floors, as docs/architecture.md shows them
 
 A slice's run has its own tests, the contracts (the house, its words, its floors), and the core's quick tests.
 """
@@ -11,35 +12,49 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 import tomllib
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ROOT / "tests"
+SOURCES, TESTS = ROOT / "src" / "strobe", ROOT / "tests"
 CORE = "core"
+# A name as a whole string, as `strobe.core.slices.load` takes it; not the name of an entry point's group.
+NAMED = r"""(?<=["'])strobe\.\w+(?:\.\w+|:\w+)+(?=["'])"""
 CONTRACTS = ("tests/docs/test_house.py", "tests/docs/test_durations.py", "tests/docs/test_slices.py")
 # The core's files that take longer are not in a slice's run: `make test` has them.
 QUICK_S = 4.0
 
 
 @cache
-def allowed_imports() -> dict[str, list[str]]:
-    """Return each slice, a folder besides the core, with the other slices that it may import."""
-    listed = tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())["imports"]
-    folders = {path.parent.name for path in (ROOT / "src" / "strobe").glob("*/__init__.py")} - {CORE}
-    return {name: listed.get(name, []) for name in sorted(folders | listed.keys())}
+def floors() -> list[list[str]]:
+    """Return the floors of the slices in pyproject.toml, the top one first; the core is the last."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["name"] == "floors of the slices"]
+    return [layer.split(" | ") for layer in layers]
+
+
+def draw_floors() -> str:
+    """Return the floors as a block of Markdown."""
+    return "\n".join(f"    {' | '.join(floor)}" for floor in floors())
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the slices: the folders besides the core."""
+    return tuple(sorted({path.parent.name for path in SOURCES.glob("*/__init__.py")} - {CORE}))
 
 
 def module_slices(module: str) -> set[str]:
     """Return the slice that ``module``, a dotted name below strobe, lies in; none for the core's."""
-    return {module.partition(".")[0]} & allowed_imports().keys()
+    return {module.partition(".")[0]} & set(names())
 
 
 def tested_slices(path: Path) -> set[str]:
     """Return the slices that a file of tests is of, by its folder and its imports; the core where it is of none."""
-    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in allowed_imports()}
+    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in names()}
     for module in find_imports(path):
         found |= module_slices(module)
     return found or {CORE}
@@ -57,19 +72,35 @@ def find_imports(path: Path) -> set[str]:
     return {name.removeprefix("strobe.") for name in found if name != "strobe"}
 
 
+@cache
+def find_strings(path: Path) -> set[str]:
+    """Return the modules below strobe that a file names in strings: ``'strobe.tune.command'``, ``'strobe.x.y:Z'``."""
+    return {text.removeprefix("strobe.").partition(":")[0] for text in re.findall(NAMED, path.read_text())}
+
+
 def imports() -> dict[str, set[str]]:
-    """Return each slice with the other slices that it imports, at whatever level."""
-    found: dict[str, set[str]] = {name: set() for name in allowed_imports()}
+    """Return the core and each slice with the slices that it imports, at whatever level, or names in strings."""
+    found: dict[str, set[str]] = {name: set() for name in (CORE, *names())}
     for name in found:
-        for path in (ROOT / "src" / "strobe" / name).rglob("*.py"):
-            for module in find_imports(path):
+        for path in (SOURCES / name).rglob("*.py"):
+            for module in find_imports(path) | find_strings(path):
                 found[name] |= module_slices(module) - {name}
     return found
 
 
+def find_users(name: str, other: str) -> list[str]:
+    """Return the files of the slice ``name`` that import the slice ``other``, or name it in strings."""
+    paths = sorted((SOURCES / name).rglob("*.py"))
+    return [
+        str(path.relative_to(ROOT))
+        for path in paths
+        if any(other in module_slices(module) for module in find_imports(path) | find_strings(path))
+    ]
+
+
 def table() -> dict[str, list[str]]:
     """Return each slice with its files of tests, the core last."""
-    rows: dict[str, list[str]] = {name: [] for name in (*allowed_imports(), CORE)}
+    rows: dict[str, list[str]] = {name: [] for name in (*names(), CORE)}
     for path in sorted(TESTS.rglob("test_*.py")):
         for name in tested_slices(path):
             rows[name].append(str(path.relative_to(ROOT)))
@@ -93,14 +124,19 @@ def seconds() -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", metavar="SLICE", help="print the files of one slice's run")
-    wanted = parser.parse_args().files
+    parser.add_argument("--floors", action="store_true", help="print the floors of the slices")
+    arguments = parser.parse_args()
+    wanted = arguments.files
+    if arguments.floors:
+        print(draw_floors())
+        return 0
     if wanted is None:
         took = seconds()
         for name, rows in table().items():
             print(f"{name:14} {len(rows):4} files {sum(took.get(path, 0.0) for path in rows):7.0f} s")
         return 0
-    if wanted not in (*allowed_imports(), CORE):
-        print(f"SLICE={wanted}: there are {', '.join((*allowed_imports(), CORE))}", file=sys.stderr)
+    if wanted not in (*names(), CORE):
+        print(f"SLICE={wanted}: there are {', '.join((*names(), CORE))}", file=sys.stderr)
         return 2
     print("\n".join(files(wanted)))
     return 0

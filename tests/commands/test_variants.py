@@ -25,7 +25,7 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.train.treatments import OptimizerForm
+from strobe.treatments.training import OptimizerForm
 
 
 @cache

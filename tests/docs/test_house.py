@@ -156,7 +156,7 @@ def test_the_pages_for_developers_name_files_that_are_there(page: str) -> None:
 # Text that Strobe or its own child process wrote a moment ago; a trace, whose reader hooks into each object.
 OWN_JSON = {
     "core/cli/runner.py", "rehearse/emulator/arm.py", "rehearse/emulator/served.py", "core/json_text.py",
-    "rollout/loops/header.py", "lerobot/families/qwen.py", "lerobot/policies/standins.py", "traces/trace_file.py",
+    "loops/header.py", "lerobot/families/qwen.py", "lerobot/policies/standins.py", "traces/trace_file.py",
     "traces/operators.py",
 }  # fmt: skip
 

@@ -18,8 +18,8 @@ from strobe.core.report import html
 from strobe.core.report.document import Clip, ClipRow
 from strobe.core.runs import contents, recipe_file
 from strobe.evaluate import episode_log
+from strobe.loops import event_log
 from strobe.preflight.wiring.read import read_wiring
-from strobe.rollout.loops import event_log
 from strobe.servers.protocols import groot, groot_messages, lerobot_messages, wire
 from strobe.sweep import grid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -19,14 +20,30 @@ def test_every_file_of_tests_belongs_to_a_slice_or_to_the_core(slices: ModuleTyp
     assert named == {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
 
 
-def test_the_slices_import_what_the_list_allows_and_the_list_allows_no_more(slices: ModuleType) -> None:
-    assert {name: sorted(others) for name, others in slices.imports().items()} == slices.allowed_imports()
+def test_every_folder_has_its_floor(slices: ModuleType) -> None:
+    assert sorted(name for floor in slices.floors() for name in floor) == sorted([slices.CORE, *slices.names()])
 
 
-def test_every_folder_besides_the_core_is_a_slice_and_each_that_is_listed_is_there(slices: ModuleType) -> None:
-    sources = ROOT / "src" / "strobe"
-    folders = {path.parent.name for path in sources.glob("*/__init__.py")} - {"core"}
-    assert folders == slices.allowed_imports().keys()
+def test_a_slice_imports_and_names_in_strings_only_floors_below_it(slices: ModuleType) -> None:
+    floor_of = {name: number for number, floor in enumerate(slices.floors()) for name in floor}
+    wrong = [
+        f"{name} names {other}: {slices.find_users(name, other)}"
+        for name, others in slices.imports().items()
+        for other in others
+        if floor_of[other] <= floor_of[name]
+    ]
+    assert wrong == []
+
+
+def test_a_name_in_a_string_counts_as_an_import(slices: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        'KIND = "strobe.tune.results:TuneResult"\nGROUP, SAID = "strobe.treatments", "strobe.x.y is"'
+    )
+    assert slices.find_strings(tmp_path / "a.py") == {"tune.results"}
+
+
+def test_the_architecture_shows_the_floors(slices: ModuleType) -> None:
+    assert f"\n{slices.draw_floors()}\n" in (ROOT / "docs" / "architecture.md").read_text()
 
 
 def test_a_slice_has_its_own_tests_and_the_contracts(slices: ModuleType) -> None:

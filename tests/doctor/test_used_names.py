@@ -29,7 +29,7 @@ def test_a_name_that_a_newer_lerobot_lacks_is_found_with_its_file(monkeypatch: p
     monkeypatch.setitem(PRIVATE, "gone_module", ("_log_telemetry",))
     found = {one.name: one for one in used_names.missing_names()}
     assert "lerobot.rollout.strategies.core:_gone" in found
-    assert found["lerobot.gone_module:_log_telemetry"].used_in == "rollout/loops/rollout.py"
+    assert found["lerobot.gone_module:_log_telemetry"].used_in == "loops/rollout.py"
     of_rtc = next(one for name, one in found.items() if name.endswith(":RTCConfig"))
     assert (STROBE / of_rtc.used_in).is_file()
 

@@ -16,7 +16,7 @@ from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import FIRST
 from strobe.evaluate.results import ChunkTimes, EvaluateResult
-from strobe.rollout.results.motion import Motion
+from strobe.loops.results.motion import Motion
 
 SAME: dict[str, float] = dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.95)
 

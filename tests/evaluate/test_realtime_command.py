@@ -16,7 +16,7 @@ from strobe.core.cli.main import main
 from strobe.evaluate.episode_log import NAME
 from strobe.evaluate.flags import InferenceFlags, RealtimeFlags, timings
 from strobe.evaluate.results import EvaluateResult
-from strobe.rollout.files import EVENTS
+from strobe.loops.files import EVENTS
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
 PLAYS = [*ACTS, "--policy.n_action_steps=5", "--env.type=pusht", "--env.episode_length=10", "--threads=1"]

@@ -18,7 +18,7 @@ from strobe.core.runs import store
 from strobe.core.runs.saved_runs import Run, UnreadableRun
 from strobe.history.gates import Gated
 from strobe.history.history import gate, history
-from strobe.history.results import History, Point
+from strobe.history.results import History
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 CALM = [148.0] * 10
@@ -213,12 +213,6 @@ def test_the_exit_code_of_what_is_not_judged_is_3_unless_that_is_allowed(tmp_pat
     assert main(["history", str(young), "--fail-on-regression=5"]) == 3
     assert "not judged: act, breakdown: inference, in run-1" in capsys.readouterr().out
     assert main(["history", str(young), "--fail-on-regression=5", "--allow-not-judged"]) == 0
-
-
-def test_a_history_of_an_earlier_version_keeps_its_changes():
-    (trend,) = history(name_runs(*days(*CALM, 121)), "runs").trends
-    older = trend.points[-1].model_dump(exclude={"change", "together", "alone", "standing", "shown_in", "differs"})
-    assert Point.model_validate(older).changes
 
 
 def test_a_gate_says_what_it_excludes():

@@ -6,11 +6,11 @@ import pytest
 from support.wired import JOINTS, Wired
 
 from strobe.core.results.finding import Finding
+from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.fed import add_fed
-from strobe.rollout.results.rollout import RolloutResult
 
 TICKS = 50
 HIGH = 40.0  # of the training data, of which σ is 5

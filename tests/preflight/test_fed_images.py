@@ -9,12 +9,12 @@ import pytest
 from support.wired import CAMERAS, JOINTS, SIZE, Wired
 
 from strobe.core.results.finding import Finding
+from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.findings.fed import first_observation_findings
 from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.fed_images import add_first
 from strobe.preflight.wiring.read import read_wiring
-from strobe.rollout.results.rollout import RolloutResult
 
 MEANS = {"front": (0.6, 0.45, 0.3), "wrist": (0.3, 0.35, 0.5)}
 SPREAD = 0.2

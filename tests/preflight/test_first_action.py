@@ -8,9 +8,9 @@ from support.golden import TESTS
 from strobe.core.kinds import document
 from strobe.core.report.document import Section
 from strobe.core.runs import store
-from strobe.rollout.measure.rollout import quantiles
-from strobe.rollout.results.motion import FirstAction
-from strobe.rollout.results.rollout import JointSeam, RolloutResult
+from strobe.loops.measure.rollout import quantiles
+from strobe.loops.results.motion import FirstAction
+from strobe.loops.results.rollout import JointSeam, RolloutResult
 
 
 @pytest.fixture

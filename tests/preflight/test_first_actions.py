@@ -10,11 +10,11 @@ import pytest
 from support.places import TESTS
 from support.turning_arm import ACTION, JOINTS, STATE, Frames, recording, subject
 
+from strobe.loops.results.motion import FirstAction, FirstJump
 from strobe.preflight import first_actions, open_loop
 from strobe.preflight.findings.first_actions import is_far
 from strobe.preflight.results.open_loop import OpenLoop
 from strobe.preflight.run_of_policy import read_run
-from strobe.rollout.results.motion import FirstAction, FirstJump
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = TESTS / "golden"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.rollout.measure.robot import lag_ticks
+from strobe.loops.measure.robot import lag_ticks
 
 
 def motion(seed: int, ticks: int = 300) -> np.ndarray:

@@ -15,11 +15,11 @@ from support.wired import JOINTS, LATE, Wired, make_wired
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.runs import store
+from strobe.loops.files import EVENTS
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.lag import measured_call_time
 from strobe.preflight.run import Preflight, preflight
 from strobe.preflight.run_of_policy import read_run
-from strobe.rollout.files import EVENTS
 
 GOLDEN = TESTS / "golden"
 

@@ -109,8 +109,8 @@ def test_the_finding_names_the_joint_and_the_flag(stage: Wired):
 
 def test_limits_are_those_that_lerobots_driver_makes_of_the_file(stage: Wired, tmp_path: Path):
     pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
+    from strobe.loops.rollout import rollout_config
     from strobe.preflight.wiring.robot import read_robot
-    from strobe.rollout.loops.rollout import rollout_config
 
     joints = cal.so101()
     cal.write(joints, tmp_path / "arm" / "mine.json")

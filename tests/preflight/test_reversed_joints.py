@@ -23,9 +23,9 @@ from strobe.core.families.registry import building
 from strobe.core.runs import store
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.standins import stand_ins
+from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.rehearse import run as rehearse
-from strobe.rollout.results.rollout import RolloutResult
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

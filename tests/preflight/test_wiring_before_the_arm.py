@@ -15,12 +15,12 @@ from support.wired import change_json
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
+from strobe.loops import header
+from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.findings.wiring import dangerous
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.rehearse import run as rehearse
 from strobe.rollout.command import look_at_wiring, read
-from strobe.rollout.loops import header
-from strobe.rollout.results.rollout import RolloutResult
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

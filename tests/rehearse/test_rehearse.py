@@ -31,16 +31,16 @@ from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.runs import store
+from strobe.loops import rollout
+from strobe.loops.event_log import read
+from strobe.loops.files import EVENTS, OBSERVATIONS
+from strobe.loops.observations import Observations
 from strobe.rehearse import run as rehearsal
 from strobe.rehearse import stage
 from strobe.rehearse.emulator import calibration
 from strobe.rehearse.faults import Busy, Planned, SlowInference, plan_fault
 from strobe.rehearse.stage import RehearsalOptions
 from strobe.replay.policy import fed_policy
-from strobe.rollout.files import EVENTS, OBSERVATIONS
-from strobe.rollout.loops import rollout
-from strobe.rollout.loops.event_log import read
-from strobe.rollout.loops.observations import Observations
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

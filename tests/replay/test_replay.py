@@ -21,14 +21,14 @@ from support.matrix import matrix
 from strobe.core.cli.main import main
 from strobe.core.kinds import advise, document
 from strobe.core.runs import store
+from strobe.loops.files import EVENTS, leave
+from strobe.loops.recorded_run import RecordedRun, load, recorded_run
+from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, make_zero_inputs
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.replay import run as study
 from strobe.replay.policy import FedPolicy
 from strobe.replay.results import Changes, ReplayResult
 from strobe.replay.run import Options, Policies, replay_run
-from strobe.rollout.files import EVENTS, leave
-from strobe.rollout.loops.recorded_run import RecordedRun, load, recorded_run
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, make_zero_inputs
-from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 FEW = Options(draws=8)
 

@@ -23,13 +23,13 @@ from support.places import TESTS
 from strobe.core.cli.main import main
 from strobe.core.runs import store
 from strobe.lerobot.policies.standins import stand_ins
+from strobe.loops.files import EVENTS, OBSERVATIONS
+from strobe.loops.observations import Observations
+from strobe.loops.recorded_run import load
+from strobe.loops.virtual_rollout import Setting
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.replay.policy import fed_policy, merge_arguments
 from strobe.replay.results import ReplayResult
-from strobe.rollout.files import EVENTS, OBSERVATIONS
-from strobe.rollout.loops.observations import Observations
-from strobe.rollout.loops.recorded_run import load
-from strobe.rollout.loops.virtual_rollout import Setting
-from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 ROBOT = TESTS / "support" / "robot"
 HORIZON = 10

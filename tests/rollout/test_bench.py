@@ -18,10 +18,10 @@ from support.sleeper import Clock
 from strobe.core.kinds import advise, document, figures, page
 from strobe.core.runs import store
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, waited_ns
+from strobe.loops.bench_calls import call_times, compare_places
+from strobe.loops.reader import read_record
 from strobe.rollout import run as benches
 from strobe.rollout.answer import make_answer
-from strobe.rollout.loops.bench_calls import call_times, compare_places
-from strobe.rollout.loops.reader import read_record
 from strobe.rollout.run import WatchedRollout
 
 

@@ -10,10 +10,10 @@ import pytest
 from support.made_up_rollout import header, rtc
 
 from strobe.core.errors import UserError
+from strobe.loops.event_log import Log
+from strobe.loops.recorded_run import load
 from strobe.replay.results import Changes
 from strobe.replay.run import Options, replay_run
-from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.recorded_run import load
 from strobe.rollout.run import recover_rollout
 
 DAMAGED = "The recording is damaged"

@@ -6,9 +6,9 @@ import pytest
 from support.made_up_rollout import header, rtc
 
 from strobe.core.kinds import advise
+from strobe.loops.reader import read_record
 from strobe.rollout.answer import make_answer
 from strobe.rollout.findings.lerobot_timer import parse_last_summary
-from strobe.rollout.loops.reader import read_record
 
 # Printed by CycleTimer of LeRobot 0.6.2 (commit 7427f3180) over 40 ticks, with a multiplier of 1 and of 2.
 PLAIN = """Cadence summary — whole run · target 30 Hz (33.3 ms budget per tick): 40 ticks, 39 judged

@@ -19,7 +19,7 @@ from strobe.core.errors import UserError
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.kinds import advise, document
 from strobe.core.runs import store
-from strobe.rollout.loops.registry import load_loop, split_command
+from strobe.loops.registry import load_loop, split_command
 from strobe.rollout.run import watch
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from support.made_up_rollout import MAIN, header, rtc
 
+from strobe.loops import events
+from strobe.loops.event_log import read
+from strobe.loops.header import Header
+from strobe.loops.measure.robot import BusRead
+from strobe.loops.reader import read_record
 from strobe.rollout.answer import make_rollout
-from strobe.rollout.loops import events
-from strobe.rollout.loops.event_log import read
-from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.reader import read_record
-from strobe.rollout.measure.robot import BusRead
 
 # The first line of a file of October 2026, when four places wrote it by hand.
 OLDER = {

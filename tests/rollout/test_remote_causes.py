@@ -9,11 +9,11 @@ from support.findings_results import approve_findings
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.core.kinds import document, figures
+from strobe.loops.reader import read_record
+from strobe.loops.remote_stamps import KEPT, SIMILAR
+from strobe.loops.results.rollout import Failure, RolloutResult
 from strobe.rollout.answer import make_answer
-from strobe.rollout.loops.reader import read_record
-from strobe.rollout.loops.remote_stamps import KEPT, SIMILAR
 from strobe.rollout.remote import clocks, offset
-from strobe.rollout.results.rollout import Failure, RolloutResult
 
 PERIOD = round(1e9 / 30)
 CHUNK = 20

@@ -18,7 +18,7 @@ from support.watched_robot import watched_robot
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
-from strobe.rollout.results.rollout import Failure, RolloutResult
+from strobe.loops.results.rollout import Failure, RolloutResult
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 

@@ -20,7 +20,7 @@ from support.watched_robot import watched_robot
 from strobe.core.cli.main import main
 from strobe.core.kinds import document
 from strobe.core.runs import store
-from strobe.rollout.results.rollout import Rollout, RolloutResult
+from strobe.loops.results.rollout import Rollout, RolloutResult
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 

@@ -11,12 +11,12 @@ from support.findings_results import approve_findings
 from support.made_up_rollout import MS, header, rtc
 
 from strobe.core.kinds import advise, document
+from strobe.loops import device_probes
+from strobe.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
+from strobe.loops.reader import read_record
+from strobe.loops.results.arm import Rehearsal, ServoLeft
+from strobe.loops.results.rollout import RolloutResult, spread_in_words
 from strobe.rollout.answer import make_answer
-from strobe.rollout.loops import device_probes
-from strobe.rollout.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
-from strobe.rollout.loops.reader import read_record
-from strobe.rollout.results.arm import Rehearsal, ServoLeft
-from strobe.rollout.results.rollout import RolloutResult, spread_in_words
 
 PERIOD = round(1e9 / 30)
 SECOND = 1000 * MS

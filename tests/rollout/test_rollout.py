@@ -35,9 +35,9 @@ from strobe.core.runs import store
 from strobe.deploy.trial import log_unused_recipe
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.lerobot.policies.standins import stand_ins
+from strobe.loops import bench_calls, rollout
+from strobe.loops.rollout import rollout_config
 from strobe.rollout import run as benches
-from strobe.rollout.loops import bench_calls, rollout
-from strobe.rollout.loops.rollout import rollout_config
 from strobe.rollout.run import watch
 
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")

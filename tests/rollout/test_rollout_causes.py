@@ -13,10 +13,10 @@ from support.made_up_rollout import MAIN, MS, header, rtc, sync
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document, figures
 from strobe.history.diff import diff
+from strobe.loops.event_log import Log, read
+from strobe.loops.reader import read_record
+from strobe.loops.results.rollout import Rollout, RolloutResult
 from strobe.rollout.answer import make_answer
-from strobe.rollout.loops.event_log import Log, read
-from strobe.rollout.loops.reader import read_record
-from strobe.rollout.results.rollout import Rollout, RolloutResult
 from strobe.rollout.run import recover_rollout
 
 

@@ -15,7 +15,7 @@ from support.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
-from strobe.rollout.loops.observations import Keeper
+from strobe.loops.observations import Keeper
 from strobe.rollout.recordings import Number, Picture, streams
 
 

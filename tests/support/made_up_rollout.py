@@ -16,7 +16,7 @@ from lerobot.policies.rtc import ActionQueue, LatencyTracker
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.core.results.subject import SubjectInfo
-from strobe.rollout.loops.header import Header
+from strobe.loops.header import Header
 
 MS = 1_000_000
 MAIN, OTHER = 1, 2

@@ -21,8 +21,8 @@ from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
 from strobe.core.measure import other_work
 from strobe.core.runs import store
-from strobe.lerobot.flags.subject import build_study_answer
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.policy_cli.subject import build_study_answer
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
 from strobe.sweep import run as sweep_run

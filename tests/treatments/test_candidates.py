@@ -9,10 +9,11 @@ import torch
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.numbers import precision
 from strobe.treatments.numbers.channels_last import ChannelsLast
+from strobe.vision.loading import load_model
 
 
 @functools.cache

@@ -24,7 +24,6 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.train.treatments import MixedPrecision
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs import graph, regions
 from strobe.treatments.graphs.captures import Cuda, Replayed
@@ -32,6 +31,7 @@ from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host_work import Host
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision
+from strobe.treatments.training import MixedPrecision
 
 WARMUPS = 2
 STEPS = {

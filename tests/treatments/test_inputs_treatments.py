@@ -16,11 +16,12 @@ from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.treatments.inputs import evenly
 from strobe.treatments.numbers.precision import Precision
 from strobe.vision.clips import Clips
+from strobe.vision.loading import load_model
 
 
 @cache

@@ -24,8 +24,8 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.training_step import own_autocast
-from strobe.train.treatments import Accumulate, MixedPrecision, OptimizerForm
 from strobe.treatments.numbers.channels_last import ChannelsLast
+from strobe.treatments.training import Accumulate, MixedPrecision, OptimizerForm
 
 POLICIES = ("act", "diffusion", "smolvla")
 SMALL = InputOptions(image_size=(32, 32))  # what is tested does not depend on the images

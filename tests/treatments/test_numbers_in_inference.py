@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
+from strobe.vision.loading import load_model
 
 
 def tiny(kind: str) -> Any:

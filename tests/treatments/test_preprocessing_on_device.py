@@ -17,9 +17,10 @@ from transformers import Siglip2ImageProcessor, VJEPA2VideoProcessor
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.vision import model_subject
+from strobe.vision.loading import load_model
 
 
 @contextmanager

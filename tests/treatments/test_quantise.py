@@ -19,12 +19,13 @@ from strobe.core.measure.agreement import agree
 from strobe.core.measure.memory import weight_bytes
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.numbers import quantise, quantised_weights
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
 from strobe.treatments.numbers.quantised_weights import FLOAT8, INT8, quantize_weight
+from strobe.vision.loading import load_model
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"

@@ -11,8 +11,9 @@ import torch
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Undo, Variant
-from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
+from strobe.vision.loading import load_model
 
 ATTENTION = "encoder.layer.0.attention"
 

@@ -20,11 +20,11 @@ from strobe.core.runs import store
 from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.timeline.trace import export_trace
-from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import ModelOptions
 from strobe.traces import operators
 from strobe.traces.results import GapCause, Gaps, OperatorProfile
 from strobe.vision import findings as backbone
+from strobe.vision.loading import load_model
 
 FAULTS = {
     "block-variance", "patch-embedding-slow", "attention-heavy", "memory-high", "device-idle", "host-bound",

@@ -17,9 +17,9 @@ from strobe.core.measure.accounting import Accounting
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Timeline
 from strobe.core.timeline.probe import Attached
-from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import InputOptions, ModelOptions
 from strobe.vision import backbones, clips
+from strobe.vision.loading import load_model
 from strobe.vision.model_subject import ModelSubject
 
 BLOCKS = [f"block {index}" for index in range(6)]

@@ -14,9 +14,9 @@ from strobe.core.measure.accounting import Accounting
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Timeline
 from strobe.core.timeline.probe import Attached
-from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import InputOptions, ModelOptions
 from strobe.vision.backbones import build_config
+from strobe.vision.loading import load_model
 from strobe.vision.model_subject import ModelSubject
 
 # type → parts at the first level, and tokens of an image of 112 × 112 pixels

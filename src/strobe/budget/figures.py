@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.budget.results import Asynchrony, Latency, Line
+from strobe.budget.results import Asynchrony, Latency
 from strobe.core.measure.in_time import REQUIRED, judge_in_time
-from strobe.core.measure.statistics import Array, inflation
-from strobe.core.results.data import Interval
+from strobe.core.measure.statistics import Array
+from strobe.core.results.data import Interval, Line
 from strobe.core.results.in_time import InTime
 
-WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 DENOISE = ("denoise step", "denoise", "denoising")
 MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further
 
@@ -21,16 +20,6 @@ MOST_BEYOND = 10  # times the most steps that were measured: no line is held to 
 def denoise_part(latency: Latency) -> str | None:
     """The part that is repeated in every denoising step."""
     return next((name for name in latency.parts if name.lower() in DENOISE), None)
-
-
-def top_level(parts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
-    """Return the first level of ``parts``, by path in ms, and of the policy what is in it; equal names are added up."""
-    milliseconds: dict[str, float] = {}
-    for path, ms in parts.items():
-        inside = len(path) == 2 and path[0] in WHOLES
-        if inside or (len(path) == 1 and not (path[0] in WHOLES and any(p[:1] == path and len(p) > 1 for p in parts))):
-            milliseconds[path[-1]] = milliseconds.get(path[-1], 0.0) + ms
-    return milliseconds
 
 
 def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
@@ -121,49 +110,3 @@ def asynchrony(
 
 def _ticks(ms: float, tick_ms: float) -> int:
     return max(1, math.ceil(ms / tick_ms - 1e-9))
-
-
-RESAMPLES = 2000
-
-
-def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int = RESAMPLES) -> Line | None:
-    """Least squares through (steps, median of the samples); None with fewer than two numbers of steps.
-
-    The 95 % intervals are percentiles of a bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
-    chapter 13) that draws whole rounds, so that what slows a round alike stays together, wider by what neighbouring
-    rounds share (see `statistics.inflation`). They say how well the line
-    through these numbers of steps is known, not how straight it is. Below six rounds there are none.
-
-    Args:
-        samples: steps → milliseconds of each round, equally many for all.
-
-    Raises:
-        ValueError: not equally many samples, or none.
-    """
-    steps = np.array(sorted(samples), dtype=float)
-    if len(steps) < 2:
-        return None
-    rounds = np.array([samples[int(count)] for count in steps], dtype=float)  # (numbers of steps, rounds)
-    if rounds.ndim != 2 or not rounds.size:
-        raise ValueError("a line needs as many samples for each number of steps, one at least")
-    medians = np.median(rounds, axis=1)
-    per_step, fixed = map(float, np.polyfit(steps, medians, 1))
-    ends: tuple[Interval | None, Interval | None] = (None, None)
-    if rounds.shape[1] >= 6:
-        drawn = np.random.default_rng(0).integers(rounds.shape[1], size=(resamples, rounds.shape[1]))
-        fits = np.polyfit(steps, np.median(rounds[:, drawn], axis=2), 1)  # (slope and offset, resamples)
-        of_rounds = np.polyfit(steps, rounds, 1)
-        slope, offset = (
-            around + (np.percentile(drawn_fits, [2.5, 97.5]) - around) * math.sqrt(inflation(series))
-            for around, drawn_fits, series in zip((per_step, fixed), fits, of_rounds, strict=True)
-        )
-        ends = (Interval(low=offset[0], high=offset[1]), Interval(low=slope[0], high=slope[1]))
-    return Line(
-        part=part,
-        fixed_ms=fixed,
-        fixed_interval=ends[0],
-        per_step_ms=per_step,
-        per_step_interval=ends[1],
-        one_step_ms=float(medians[0] / steps[0]),
-        predicted={int(count): fixed + per_step * float(count) for count in steps},
-    )

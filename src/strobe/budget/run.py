@@ -11,6 +11,7 @@ from statistics import median
 from strobe.budget import figures as measure
 from strobe.budget.results import Budget, Latency
 from strobe.core.errors import UserError
+from strobe.core.measure.components import top_level
 from strobe.core.measure.in_time import REQUIRED, judge_in_time
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
@@ -137,7 +138,7 @@ def _time_measurement(m: Measurement) -> Timed | None:
     if m.phase != "inference" or not isinstance(steps, int) or isinstance(steps, bool):
         return None
     parts = {tuple(c.path): c.summary.median for c in m.components if not c.other}
-    latency = Latency(steps=steps, total_ms=m.samples.summary.median, parts=measure.top_level(parts), source=m.name)
+    latency = Latency(steps=steps, total_ms=m.samples.summary.median, parts=top_level(parts), source=m.name)
     return Timed(latency, m.samples.values)
 
 
@@ -147,7 +148,7 @@ def _time_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
         if row.phase == "inference" and steps is not None and steps.isdecimal():
             parts = {tuple(part.path): part.ms for part in row.parts if not part.other}
             latency = Latency(
-                steps=int(steps), total_ms=median(row.repeats), parts=measure.top_level(parts), source=f"{steps} steps"
+                steps=int(steps), total_ms=median(row.repeats), parts=top_level(parts), source=f"{steps} steps"
             )
             yield Timed(latency, _chunk_times(row.measurement, cell, folder))
 

@@ -43,8 +43,8 @@ from dataclasses import dataclass, field
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.lerobot.flags.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
+from strobe.policy_cli.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.policy_cli.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 
 PHASES = ("inference", "training forward", "training step")
 

@@ -67,9 +67,9 @@ from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.lerobot.flags.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.policy_cli.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.policy_cli.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 
 if TYPE_CHECKING:
     from strobe.commands.variants import RequestedVariants

@@ -15,13 +15,13 @@ import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.commands.variant_text import check_levers, check_rtc, split_variant
+from strobe.core import slices
 from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments import catalogue, levers
 from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_specs
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, precisions
-from strobe.export.exported import read_export_group
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 
@@ -108,7 +108,7 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
         if parts.rtc:
             first.append(RealTimeChunking(_rtc_config(parts.rtc), inference_delay))
         if parts.exported is not None:
-            first += read_export_group(parts.exported)[1]
+            first += slices.require_offer("exported policies")(parts.exported)[1]
         draft = Draft(parts.name, tuple(first), specs, parts.recipe)
         draft.variant()
     except UserError as error:

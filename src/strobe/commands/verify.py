@@ -33,24 +33,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from strobe.core import slices
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
-from strobe.lerobot.flags.subject import build_study_answer, load_subject, recipe_notes
-from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
-
-if TYPE_CHECKING:
-    from strobe.core.results.answer import VerifyResult
-    from strobe.core.subjects.subject import Subject
-    from strobe.core.treatments.recipe import RecipeTreatment
-
-    Treatments = tuple[RecipeTreatment, ...]
+from strobe.policy_cli.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
+from strobe.policy_cli.subject import build_study_answer, load_subject, recipe_notes
+from strobe.policy_cli.subject_flags import ModelFlags
 
 UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "nvtx", "operators", "memory",
@@ -120,8 +114,9 @@ def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
 
 def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe, or the export, on it. Raises UserError."""
+    verify_export = None if config.exported is None else slices.require_offer("verification of exports")
     subject = load_subject(flags, config, live)
-    if config.exported is not None:
+    if verify_export is not None:
         result = verify_export(subject, config, config.exported, live)
         return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
     from strobe.core.measure.guard import Guards
@@ -142,32 +137,6 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
         result = verify(require_policy(subject), recipe, name, guards, live, **config.effort)
     result.notes += recipe_notes(config.recipe)
     return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
-
-
-def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
-    """Compare the export in ``folder`` with the baseline. Raises UserError."""
-    from strobe.core.measure.guard import Guards
-    from strobe.export import verify as study_of
-    from strobe.lerobot.policies.policy_of import require_policy
-
-    export = study_of.Export(folder, split_recipe_treatments(config.recipe)[0])
-    return study_of.verify_export(require_policy(subject), export, Guards.parse(config.guard), live, **config.effort)
-
-
-def split_recipe_treatments(path: Path | None) -> tuple[Treatments, Treatments]:
-    """Return the recipe's treatments that an export holds, and the others.
-
-    It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
-    observation, such as its prompt, and an export would keep it for ever.
-    """
-    if path is None:
-        return (), ()
-    from strobe.core.treatments.recipe import load, make_treatments
-    from strobe.core.treatments.spec import SETTING
-
-    treatments = make_treatments(load(path), path.name)
-    inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
-    return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 
 
 run = Command(

@@ -14,6 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from strobe.core.errors import UserError
+
 FOLDER = Path(__file__).parents[1]  # src/strobe
 
 # The headings of `strobe --help`.
@@ -100,9 +102,11 @@ class Slice:
         records: name of a record in the answers of the core → its class.
         rules: study of another slice → names of rules on it.
         shows: study of another slice → names of modules with more of its page; see `strobe.core.report.frame.Part`.
+        looks: study → names of functions of its answer, the subject's flags and the config, which add to the answer.
         offers: what the core can do only with this slice → the name of the function that does it.
         sources: where commands get other subjects.
         families: names of packages, each file of which has a ``FAMILY``.
+        environments: names of modules that register environments with LeRobot.
         treatments: names of tables of treatments; see `strobe.core.treatments.spec.Words`.
     """
 
@@ -111,9 +115,11 @@ class Slice:
     records: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    looks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     families: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
     treatments: tuple[str, ...] = ()
 
 
@@ -187,3 +193,10 @@ def record_class(name: str) -> type[Any] | None:
 def offer(name: str) -> Any:
     """Return what a slice offers to the core under ``name``; None without that slice."""
     return next((load(each.offers[name]) for each in slices().values() if name in each.offers), None)
+
+
+def require_offer(name: str) -> Any:
+    """Return what a slice offers under ``name``. Raises UserError without that slice."""
+    if (offered := offer(name)) is None:
+        raise UserError(f"this installation of Strobe has no {name}")
+    return offered

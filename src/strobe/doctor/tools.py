@@ -14,8 +14,8 @@ from strobe.core.processes import isolate
 from strobe.dataloader.train_loader import VIDEO_BACKENDS
 from strobe.doctor import trials, versions
 from strobe.doctor.results import SelfCheck
-from strobe.simulators import environments
-from strobe.simulators.environments import NO_OPENGL
+from strobe.lerobot.envs import environments
+from strobe.lerobot.envs.environments import NO_OPENGL
 
 FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras take more at once
 FEW_FILES = 4096  # open files; workers pass tensors as files, one for each

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from strobe.core.errors import UserError
+from strobe.lerobot.envs import environments
 from strobe.lerobot.quiet import muted_stderr
-from strobe.simulators import environments
 
 WORKERS, BATCHES = 2, 4
 BATCH_BYTES = 48 << 20  # about the size of ten frames of 480×640 from two cameras in float32

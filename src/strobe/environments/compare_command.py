@@ -32,9 +32,9 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
 from strobe.core.slices import variant_settings
 from strobe.environments.side import SideOptions
-from strobe.lerobot.flags.run_flags import InputFlags, SubjectFlags, read_flags
-from strobe.lerobot.flags.subject import NO_LIMIT_S, build_study_answer, load_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.policy_cli.run_flags import InputFlags, SubjectFlags, read_flags
+from strobe.policy_cli.subject import NO_LIMIT_S, build_study_answer, load_subject
 
 KEYS = ("python", "lerobot")
 HERE = "this environment"

@@ -24,9 +24,9 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.environments.compare_command import HERE, require_policy
 from strobe.environments.side import SideOptions
-from strobe.lerobot.flags.run_flags import InputFlags, read_flags
-from strobe.lerobot.flags.subject import build_study_answer, load_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.policy_cli.run_flags import InputFlags, read_flags
+from strobe.policy_cli.subject import build_study_answer, load_subject
 
 THERE = "the other environment"
 

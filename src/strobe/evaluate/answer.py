@@ -13,8 +13,8 @@ from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_r
 from strobe.evaluate.measure.time_to_task import episode_ends, judge_times, time_to_task, time_unjudged_reason
 from strobe.evaluate.pairs import TimeToTask
 from strobe.evaluate.results import CallTimes, EvaluatedVariant, LoopTimes, Timing, VariantOnTask
-from strobe.rollout.measure.robot import mean_motion
-from strobe.rollout.measure.rollout import quantiles
+from strobe.loops.measure.robot import mean_motion
+from strobe.loops.measure.rollout import quantiles
 
 
 def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:

@@ -92,9 +92,9 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_policy, resumable
 from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, take_policies, timed_live
-from strobe.lerobot.flags.run_flags import check_launcher
-from strobe.lerobot.flags.subject_flags import SubjectFlags, require_subject, split_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.policy_cli.run_flags import check_launcher
+from strobe.policy_cli.subject_flags import SubjectFlags, require_subject, split_subject
 
 
 @dataclass

@@ -14,8 +14,9 @@ from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
-from strobe.lerobot.flags.run_flags import RayFlags, check_recipe_file
-from strobe.lerobot.flags.subject_flags import (
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.policy_cli.run_flags import RayFlags, check_recipe_file
+from strobe.policy_cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
     ModelFlags,
@@ -24,14 +25,13 @@ from strobe.lerobot.flags.subject_flags import (
     split_subject,
     subject_fields,
 )
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
     from strobe.core.results.answer import Result
     from strobe.evaluate.results import Engine
-    from strobe.simulators.seldom_rendered import Rendering
+    from strobe.lerobot.envs.seldom_rendered import Rendering
 else:
     EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
 

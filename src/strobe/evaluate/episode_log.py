@@ -19,7 +19,7 @@ from strobe.core.json_text import parse_json
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs.contents import contents
 from strobe.evaluate.results import EpisodeTiming
-from strobe.rollout.results.motion import Motion
+from strobe.loops.results.motion import Motion
 
 NAME = "episodes.jsonl"
 MOST_BYTES = 2**28  # a line each, so that one episode at a time is in memory as JSON

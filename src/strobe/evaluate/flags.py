@@ -24,8 +24,8 @@ from strobe.evaluate.episode_flags import (
     hold_refused,
 )
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
-from strobe.lerobot.flags.subject_flags import check_overrides
 from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
+from strobe.policy_cli.subject_flags import check_overrides
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig

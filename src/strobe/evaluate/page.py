@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.budget.results import Line
 from strobe.core.report import charts, measured
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import (
@@ -22,6 +21,7 @@ from strobe.core.report.document import (
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.core.results.data import Line
 from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as times

@@ -7,12 +7,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from strobe.budget.results import Line
 from strobe.core.results.answer import Answer, Result
-from strobe.core.results.data import Data, Finite, Interval, Quantiles, Summary
+from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
-from strobe.rollout.results.motion import Motion
+from strobe.loops.results.motion import Motion
 
 
 class Video(Data):

@@ -33,10 +33,10 @@ from strobe.evaluate.episodes.player_spec import (
 )
 from strobe.evaluate.episodes.videos import Filming
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.flags.subject import recipe_notes
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.policy_cli.subject import recipe_notes
 from strobe.preflight.findings.wiring import dangerous
 from strobe.preflight.wiring.of_run import wiring_of_run
 

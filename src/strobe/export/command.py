@@ -40,17 +40,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from strobe.commands.verify import REFUSED, VerifyConfig, split_recipe_treatments, verify_export
+from strobe.commands.verify import REFUSED, VerifyConfig
 from strobe.core.cli.bounds import custom_bound
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.export.formats import FORMATS, require
-from strobe.lerobot.flags.run_flags import SubjectFlags, check_recipe, read_flags
-from strobe.lerobot.flags.subject import build_study_answer, load_subject, recipe_notes
-from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
+from strobe.policy_cli.run_flags import SubjectFlags, check_recipe, read_flags
+from strobe.policy_cli.subject import build_study_answer, load_subject, recipe_notes
+from strobe.policy_cli.subject_flags import ModelFlags
+
+if TYPE_CHECKING:
+    from strobe.core.results.answer import VerifyResult
+    from strobe.core.subjects.subject import Subject
+    from strobe.core.treatments.recipe import RecipeTreatment
+
+    Treatments = tuple[RecipeTreatment, ...]
 
 PRECISIONS = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
 
@@ -115,6 +123,32 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
             "how torch computes, and the export's engine does that its own way (--precision gives its dtype)"
         )
     return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
+
+
+def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
+    """Compare the export in ``folder`` with the baseline. Raises UserError."""
+    from strobe.core.measure.guard import Guards
+    from strobe.export import verify as study_of
+    from strobe.lerobot.policies.policy_of import require_policy
+
+    export = study_of.Export(folder, split_recipe_treatments(config.recipe)[0])
+    return study_of.verify_export(require_policy(subject), export, Guards.parse(config.guard), live, **config.effort)
+
+
+def split_recipe_treatments(path: Path | None) -> tuple[Treatments, Treatments]:
+    """Return the recipe's treatments that an export holds, and the others.
+
+    It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
+    observation, such as its prompt, and an export would keep it for ever.
+    """
+    if path is None:
+        return (), ()
+    from strobe.core.treatments.recipe import load, make_treatments
+    from strobe.core.treatments.spec import SETTING
+
+    treatments = make_treatments(load(path), path.name)
+    inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
+    return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 
 
 run = Command(

@@ -13,4 +13,8 @@ SLICE = Slice(
             "strobe.export.command",
         ),
     ),
+    offers={
+        "exported policies": "strobe.export.exported:read_export_group",
+        "verification of exports": "strobe.export.command:verify_export",
+    },
 )

@@ -71,11 +71,11 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags import run_flags
-from strobe.lerobot.flags.run_flags import GuidanceFlags, InputFlags, SamplingFlags, SubjectFlags, read_flags
-from strobe.lerobot.flags.subject import build_study_answer, load_subject, measurement_options
-from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
+from strobe.policy_cli import run_flags
+from strobe.policy_cli.run_flags import GuidanceFlags, InputFlags, SamplingFlags, SubjectFlags, read_flags
+from strobe.policy_cli.subject import build_study_answer, load_subject, measurement_options
+from strobe.policy_cli.subject_flags import ModelFlags
 
 if TYPE_CHECKING:
     from strobe.core.measure.guard import Guards

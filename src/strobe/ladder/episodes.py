@@ -17,8 +17,8 @@ from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import MARGIN, judge, pair_differences
 from strobe.evaluate.measure.success_rates import decide
 from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
+from strobe.lerobot.envs import environments
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.simulators import environments
 from strobe.simulators.simulator import Played, Simulator
 
 

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from strobe.core.slices import Slice, Source
+from strobe.core.slices import Slice
 
 SLICE = Slice(
     families=("strobe.lerobot.families",),
     offers={
         "flags of a program": "strobe.lerobot.flags.argument_names:has_flag",
-        "help on subjects": "strobe.lerobot.flags.subject_flags:subject_help",
         "imports": "strobe.lerobot.versions:prepare_imports",
         "module of another project": "strobe.lerobot.other_projects:module_of_other_project",
         "policy of another project": "strobe.lerobot.other_projects:policy_of_other_project",
         "others' refusals": "strobe.lerobot.refusals:outside_error_line",
     },
-    sources=(
-        Source(
-            dict.fromkeys(("breakdown", "compare", "verify", "optimize", "sweep"), ""),
-            "needs a policy of LeRobot",
-            flags=("--policy.factory",),
-        ),
-    ),
 )

@@ -64,8 +64,8 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
 if TYPE_CHECKING:
     from strobe.preflight.results.preflight import PreflightResult
@@ -148,8 +148,8 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
         with importing():
+            from strobe.loops.rollout import rollout_config
             from strobe.preflight.wiring.robot import read_robot
-            from strobe.rollout.loops.rollout import rollout_config
 
         robot = read_robot(rollout_config(theirs), given)
     live.stage("reading the files")

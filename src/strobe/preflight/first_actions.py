@@ -10,11 +10,11 @@ from strobe.core.errors import UserError
 from strobe.core.measure.sampling import Progress
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.recorded_actions import RecordedActions
+from strobe.loops.measure.robot import joint_jumps, starts
+from strobe.loops.results.motion import FirstJump
 from strobe.preflight.predictions import Predictions, predict
 from strobe.preflight.results.open_loop import ActionRange
 from strobe.preflight.run_of_policy import PolicyRun
-from strobe.rollout.measure.robot import joint_jumps, starts
-from strobe.rollout.results.motion import FirstJump
 
 SHARE = 0.2  # share of the time for predictions that those on first frames may take
 

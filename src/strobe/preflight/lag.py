@@ -11,11 +11,11 @@ from strobe.core.errors import legible
 from strobe.core.measure.statistics import summarise
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
+from strobe.loops.files import EVENTS
+from strobe.loops.measure.robot import lag_ticks
 from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.wiring import CallTime, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
-from strobe.rollout.files import EVENTS
-from strobe.rollout.measure.robot import lag_ticks
 
 MOST_EPISODES = 100
 HELD = 0.9  # least share of the requested rate: below it, ticks of a run are no ticks of the data
@@ -120,8 +120,8 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
 def _event_lags(run: Path, lag: Lag) -> dict[str, float]:
     if not (run / EVENTS).is_file():
         return {}
-    from strobe.rollout.loops.event_log import read
-    from strobe.rollout.loops.reader import read_record
+    from strobe.loops.event_log import read
+    from strobe.loops.reader import read_record
 
     header, events = read(run / EVENTS)
     record = read_record(header, events)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets.copy import write_copy
+from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.preflight.lag import lags, measured_call_time
 from strobe.preflight.proof import compare_findings, compare_on_frames
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.truth import DataTruth
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
 from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from strobe.core.errors import UserError
 from strobe.core.runs import store
-from strobe.rollout.results.rollout import Rollout, RolloutResult
+from strobe.loops.results.rollout import Rollout, RolloutResult
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,9 @@ SLICE = Slice(
         ),
     },
     records={"wiring": "strobe.preflight.results.wiring:Wiring"},
-    rules={
-        "breakdown": ("strobe.preflight.findings.wiring:SERIOUS",),
-        "rollout": ("strobe.preflight.findings.wiring:SERIOUS",),
-        "verify": ("strobe.preflight.findings.wiring:SERIOUS",),
-        "tune": ("strobe.preflight.findings.wiring:SERIOUS",),
-        "evaluate": ("strobe.preflight.findings.wiring:SERIOUS",),
-    },
+    rules=dict.fromkeys(
+        ("breakdown", "rollout", "verify", "tune", "evaluate"), ("strobe.preflight.findings.wiring:SERIOUS",)
+    ),
+    looks=dict.fromkeys(("breakdown", "verify"), ("strobe.preflight.wiring.of_run:extend_answer",)),
     shows={"rollout": ("strobe.preflight.pages.fed",)},
 )

@@ -54,6 +54,8 @@ from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check, join_flag_values
+from strobe.loops.files import observations_folder
+from strobe.loops.registry import load_loop
 from strobe.rollout.command import (
     ChosenLoop,
     choose_loop,
@@ -65,8 +67,6 @@ from strobe.rollout.command import (
     say_serious,
     studied_rollout,
 )
-from strobe.rollout.files import observations_folder
-from strobe.rollout.loops.registry import load_loop
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
@@ -138,9 +138,9 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
+        from strobe.loops.first_look import looked_at_first
         from strobe.rehearse.run import rehearse
         from strobe.rehearse.stage import RehearsalOptions
-        from strobe.rollout.loops.first_look import looked_at_first
 
     chosen, look = staging.loop, None
     if _has_checkpoint(chosen.arguments):

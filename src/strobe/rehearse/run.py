@@ -23,13 +23,13 @@ from strobe.core.runs import store
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.versions import actions_left
+from strobe.loops import rollout
+from strobe.loops.registry import ROLLOUT
+from strobe.loops.results.arm import Rehearsal, ServoLeft
+from strobe.loops.results.rollout import RolloutResult
 from strobe.rehearse.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.rehearse.faults import BusFault, Busy, SlowInference
 from strobe.rehearse.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, lend_policy, plan, stage_rehearsal
-from strobe.rollout.loops import rollout
-from strobe.rollout.loops.registry import ROLLOUT
-from strobe.rollout.results.arm import Rehearsal, ServoLeft
-from strobe.rollout.results.rollout import RolloutResult
 from strobe.rollout.run import WatchedRollout, watch
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _disturb_led_loop(
     command: str, arms: Mapping[str, EmulatedArm], on_bus: Sequence[BusFault], busy: Sequence[Busy]
 ) -> Iterator[None]:
     """`disturbed` for a loop that a leader drives: until robot or leader is let go, over episodes and rests."""
-    from strobe.rollout.loops.teleoperation import LOOPS
+    from strobe.loops.teleoperation import LOOPS
 
     module, name = LOOPS[command]
     loop, begun, trouble = getattr(module, name), [False], ExitStack()

@@ -30,14 +30,14 @@ from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.lerobot.quiet import quiet
+from strobe.loops import rollout
+from strobe.loops.header import MADE
+from strobe.loops.registry import ROLLOUT, load_loop
+from strobe.loops.rollout import COMMAND
 from strobe.rehearse.emulator import calibration as cal
 from strobe.rehearse.emulator.arm import EmulatedArm
 from strobe.rehearse.emulator.arms import EmulatedPart, add_ports, configured_cameras, emulated_arms
 from strobe.rehearse.faults import BusFault, Busy, CameraFault, SlowInference, plan_fault
-from strobe.rollout.loops import rollout
-from strobe.rollout.loops.header import MADE
-from strobe.rollout.loops.registry import ROLLOUT, load_loop
-from strobe.rollout.loops.rollout import COMMAND
 
 _EYE = "--robot.cameras={front: {type: opencv, index_or_path: 0, fps: 30, width: 640, height: 480}}"
 SOURCE = "random weights"  # the folder's name, which is where the report says that the policy is from

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from strobe.loops.measure import rollout as measure
+from strobe.loops.measure.rollout import Call, LoopRun, cycle_latencies, draw_latencies, jumps, middle
+from strobe.loops.recorded_run import RecordedRun
+from strobe.loops.results.rollout import SEAM_JUMP
+from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting, make_zero_inputs
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.replay.results import Check, ColumnName, Range, Replayed
-from strobe.rollout.loops.recorded_run import RecordedRun
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting, make_zero_inputs
-from strobe.rollout.loops.virtual_time import PlayOptions, play
-from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.rollout import Call, LoopRun, cycle_latencies, draw_latencies, jumps, middle
-from strobe.rollout.results.rollout import SEAM_JUMP
 
 POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together

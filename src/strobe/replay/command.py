@@ -47,7 +47,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, take_positional
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.rollout.files import events_path
+from strobe.loops.files import events_path
 
 if TYPE_CHECKING:
     from strobe.replay.results import Changes

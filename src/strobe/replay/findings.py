@@ -11,6 +11,11 @@ from strobe.replay.results import Replayed, ReplayResult, figure_words, starved_
 from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged_recording
 
 
+def lost_events(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
+    """Damage to the replayed recording."""
+    return damaged_recording(result.lost)
+
+
 @finding("replay-differs", "warning")
 def differs(result: ReplayResult, _: Thresholds) -> Found:
     """The replay does not reproduce the recorded run.
@@ -132,4 +137,4 @@ def _range(column: Replayed, name: str) -> str:
     return text
 
 
-RULES = (damaged_recording, differs, threshold, changes, delay)
+RULES = (lost_events, differs, threshold, changes, delay)

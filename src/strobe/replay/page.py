@@ -9,6 +9,7 @@ from strobe.core.report.charts import OTHER, Plot, Trace
 from strobe.core.report.document import Column, Columns, Document, Row, Section, Table, figure, listing
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.loops.results.motion import Jump
 from strobe.replay.results import (
     FIGURES,
     Check,
@@ -19,7 +20,6 @@ from strobe.replay.results import (
     figure_words,
     starved_chance_text,
 )
-from strobe.rollout.results.motion import Jump
 
 TITLES = {"recorded": "Recorded", "as it was": "Replayed", "as asked": "Your settings", "ideal loop": "Ideal loop"}
 COLOURS = {

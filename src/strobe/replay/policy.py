@@ -17,12 +17,12 @@ from lerobot.rollout.configs import BaseStrategyConfig
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
 from strobe.lerobot.quiet import quiet
+from strobe.loops.header import Header
+from strobe.loops.observations import Observations
+from strobe.loops.rollout import COMMAND, rollout_config
+from strobe.loops.virtual_rollout import EngineInputs, RecordedWorld
 from strobe.rehearse.stage import lend_policy
 from strobe.replay.results import PLAIN
-from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.observations import Observations
-from strobe.rollout.loops.rollout import COMMAND, rollout_config
-from strobe.rollout.loops.virtual_rollout import EngineInputs, RecordedWorld
 
 if TYPE_CHECKING:
     from strobe.core.subjects.subject import Observation

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite
-from strobe.rollout.results.motion import Jump
-from strobe.rollout.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
+from strobe.loops.results.motion import Jump
+from strobe.loops.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
 
 ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
 

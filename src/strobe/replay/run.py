@@ -1,6 +1,6 @@
 """A recorded rollout under other settings, and whether its loop starved or its policy is at fault.
 
-The run is replayed in simulated time (`strobe.rollout.loops.virtual_time`): with its own settings, with the requested
+The run is replayed in simulated time (`strobe.loops.virtual_time`): with its own settings, with the requested
 ones, and in an ideal loop whose calls take no time and whose ticks are never late. The first of these, compared with
 the recording, checks the replay itself.
 """
@@ -17,6 +17,11 @@ import numpy as np
 
 from strobe.core.errors import UserError, legible
 from strobe.core.measure.longest import FEWEST, chance_of_longer
+from strobe.loops.measure.rollout import due_ticks
+from strobe.loops.observations import Observations
+from strobe.loops.recorded_run import RecordedRun, load
+from strobe.loops.results.rollout import FEW_SEAMS
+from strobe.loops.virtual_rollout import Setting
 from strobe.replay.columns import (
     MOST_TICKS,
     Column,
@@ -30,11 +35,6 @@ from strobe.replay.columns import (
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
 from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting
-from strobe.rollout.loops.observations import Observations
-from strobe.rollout.loops.recorded_run import RecordedRun, load
-from strobe.rollout.loops.virtual_rollout import Setting
-from strobe.rollout.measure.rollout import due_ticks
-from strobe.rollout.results.rollout import FEW_SEAMS
 from strobe.version import __version__
 
 STAGES: dict[ColumnName, str] = {

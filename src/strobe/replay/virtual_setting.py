@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from strobe.core.errors import UserError, nearest
+from strobe.loops.recorded_run import RecordedRun, load
+from strobe.loops.virtual_rollout import Setting, rtc_config
 from strobe.replay.results import OF_POLICY, PLAIN, Changes
-from strobe.rollout.loops.recorded_run import RecordedRun, load
-from strobe.rollout.loops.virtual_rollout import Setting, rtc_config
 
 N = TypeVar("N", int, float)
 

@@ -20,25 +20,17 @@ from strobe.core.results.traits import LoopTraits, Traits
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.sections import recording
 from strobe.lerobot.quiet import REAL_TIME
-from strobe.rollout.loops import instrument
-from strobe.rollout.loops.bench_calls import compare_places
-from strobe.rollout.loops.device_probes import FROZEN, SAME
-from strobe.rollout.loops.event_log import opener
-from strobe.rollout.loops.events import Cadence, CameraRead, CpuUse, Scheduled
-from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.instrument import CAMERA, SLEEP
-from strobe.rollout.loops.reader import CALL, CONTROL, TICK, RunRecord
-from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, worst
-from strobe.rollout.remote import (
-    RECEIVED,
-    TRIP,
-    round_trips,
-    sections_of_receiving,
-    sections_of_trips,
-    summarize_remote,
-)
-from strobe.rollout.results.rollout import (
+from strobe.loops import instrument
+from strobe.loops.bench_calls import compare_places
+from strobe.loops.device_probes import FROZEN, SAME
+from strobe.loops.event_log import opener
+from strobe.loops.events import Cadence, CameraRead, CpuUse, Scheduled
+from strobe.loops.header import Header
+from strobe.loops.instrument import CAMERA, SLEEP
+from strobe.loops.measure import rollout as measure
+from strobe.loops.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, worst
+from strobe.loops.reader import CALL, CONTROL, TICK, RunRecord
+from strobe.loops.results.rollout import (
     POLICY_CALL,
     Camera,
     Recording,
@@ -47,6 +39,14 @@ from strobe.rollout.results.rollout import (
     Scheduling,
     Stall,
     Turns,
+)
+from strobe.rollout.remote import (
+    RECEIVED,
+    TRIP,
+    round_trips,
+    sections_of_receiving,
+    sections_of_trips,
+    summarize_remote,
 )
 from strobe.version import __version__
 

@@ -61,8 +61,8 @@ from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
-from strobe.rollout.files import leave, observations_folder
-from strobe.rollout.loops.registry import ROLLOUT, load_loop, split_command
+from strobe.loops.files import leave, observations_folder
+from strobe.loops.registry import ROLLOUT, load_loop, split_command
 
 if TYPE_CHECKING:
     from strobe.preflight.wiring.of_run import WiringLook
@@ -75,7 +75,7 @@ class ChosenLoop:
 
     Args:
         theirs: all arguments after ``--``.
-        command: the loop, of `strobe.rollout.loops.registry.NAMES`.
+        command: the loop, of `strobe.loops.registry.NAMES`.
         arguments: the loop's own: ``theirs`` without the word that chooses the loop.
         config: LeRobot's config of ``arguments``. None: they are not parsed yet.
     """
@@ -282,7 +282,7 @@ def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studi
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
     with importing():
-        from strobe.rollout.loops.first_look import looked_at_first
+        from strobe.loops.first_look import looked_at_first
     with looked_at_first(first_look(look, live)):
         watched = watch(chosen.arguments, events, config.depth, config.record_s, observations, chosen.command)
     if config.bench:

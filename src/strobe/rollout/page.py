@@ -23,10 +23,9 @@ from strobe.core.report.frame import Plots
 from strobe.core.report.tables import QUANTILES, quantile_cells, quantile_table
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
-from strobe.rollout import page_calls
-from strobe.rollout.results.arm import Bus, Rehearsal
-from strobe.rollout.results.motion import FirstAction
-from strobe.rollout.results.rollout import (
+from strobe.loops.results.arm import Bus, Rehearsal
+from strobe.loops.results.motion import FirstAction
+from strobe.loops.results.rollout import (
     Camera,
     Delays,
     Inference,
@@ -40,6 +39,7 @@ from strobe.rollout.results.rollout import (
     Turns,
     spread_in_words,
 )
+from strobe.rollout import page_calls
 
 THREE = units.figures(3)
 SOURCE = "random weights"

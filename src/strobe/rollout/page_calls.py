@@ -7,7 +7,7 @@ from strobe.core.report.charts import Plot
 from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, listing, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.rollout.results.rollout import Bench, Cause, Clocks, Encoding, Place, Remote, Step, spread_in_words
+from strobe.loops.results.rollout import Bench, Cause, Clocks, Encoding, Place, Remote, Step, spread_in_words
 
 SMALL = 0.1  # share of the difference: smaller parts are in the table only
 TITLES: dict[Place, str] = {"bench": "Bench", "bench at the robot's pace": "Bench, paced", "robot": "Robot"}

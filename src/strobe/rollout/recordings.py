@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from strobe.core.errors import UserError, install, os_error_reason
-from strobe.rollout.files import events_path, saved_observations
-from strobe.rollout.loops.event_log import read
-from strobe.rollout.loops.observations import Observations
-from strobe.rollout.loops.reader import RunRecord, read_record
+from strobe.loops.event_log import read
+from strobe.loops.files import events_path, saved_observations
+from strobe.loops.observations import Observations
+from strobe.loops.reader import RunRecord, read_record
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from strobe.core.results.data import Quantiles
 from strobe.core.timeline.timeline import Section
-from strobe.rollout.loops.events import (
+from strobe.loops.events import (
     ChunkReceived,
     ChunkServed,
     ClockShared,
@@ -22,11 +22,11 @@ from strobe.rollout.loops.events import (
     ObservationUploaded,
     RequestFailed,
 )
-from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.reader import RECEIVING, RunRecord
-from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
-from strobe.rollout.measure.rollout import quantiles
-from strobe.rollout.results.rollout import Clocks, Decisions, Encoding, Failure, Remote, Step
+from strobe.loops.header import Header
+from strobe.loops.measure.rollout import quantiles
+from strobe.loops.reader import RECEIVING, RunRecord
+from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
+from strobe.loops.results.rollout import Clocks, Decisions, Encoding, Failure, Remote, Step
 
 Exchange = tuple[int, int, int, int]  # client sends, server receives, server answers, client receives
 

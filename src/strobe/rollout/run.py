@@ -29,18 +29,18 @@ from strobe.core.studies.shared.progress import Reporter, Silent
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.timeline import Section
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
+from strobe.loops.bench_calls import FEWEST, CallWatch, compare_places
+from strobe.loops.event_log import Log, read
+from strobe.loops.events import RequestFailed
+from strobe.loops.header import Header
+from strobe.loops.instrument import LoopWatch
+from strobe.loops.measure.rollout import Call
+from strobe.loops.observations import Keeper
+from strobe.loops.reader import RunRecord, read_record
+from strobe.loops.registry import ROLLOUT, Loop, load_loop
+from strobe.loops.results.rollout import Place, RolloutResult
 from strobe.rollout.answer import make_answer
-from strobe.rollout.loops.bench_calls import FEWEST, CallWatch, compare_places
-from strobe.rollout.loops.event_log import Log, read
-from strobe.rollout.loops.events import RequestFailed
-from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.instrument import LoopWatch
-from strobe.rollout.loops.observations import Keeper
-from strobe.rollout.loops.reader import RunRecord, read_record
-from strobe.rollout.loops.registry import ROLLOUT, Loop, load_loop
-from strobe.rollout.measure.rollout import Call
 from strobe.rollout.remote import round_trips, sections_of_receiving, sections_of_trips
-from strobe.rollout.results.rollout import Place, RolloutResult
 
 # LeRobot's own answer to each sets a flag that nobody looks at after the run.
 ALL_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -80,7 +80,7 @@ def watch(
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
         observations: a new folder for each tick's observation, left there too; None: they are not recorded.
-        command: ``lerobot-rollout``, or another of `strobe.rollout.loops.registry.NAMES`.
+        command: ``lerobot-rollout``, or another of `strobe.loops.registry.NAMES`.
 
     Raises:
         UserError: the run ended before its second tick, with what ended it.

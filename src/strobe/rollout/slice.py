@@ -15,7 +15,7 @@ SLICE = Slice(
     ),
     kinds={
         "rollout": Kind(
-            "strobe.rollout.results.rollout:RolloutResult",
+            "strobe.loops.results.rollout:RolloutResult",
             "strobe.rollout.page",
             (
                 "strobe.rollout.findings.rollout:RULES",

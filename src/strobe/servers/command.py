@@ -39,7 +39,7 @@ from strobe.core.cli.live import Live
 from strobe.core.cli.parse import pairs, parse
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import parse_image_size
+from strobe.policy_cli.run_flags import parse_image_size
 
 if TYPE_CHECKING:
     from strobe.servers.protocols.lerobot_messages import ServedPolicy

@@ -10,7 +10,7 @@ import numpy as np
 
 from strobe.core.measure.statistics import summarise
 from strobe.core.results.data import Quantiles
-from strobe.rollout.measure.rollout import quantiles
+from strobe.loops.measure.rollout import quantiles
 from strobe.servers.results import ActionAge, ServerPart, Timed
 
 ENCODE, NETWORK, WAIT, SERVER, DECODE = "encode", "network", "wait", "server", "decode"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from strobe.loops.jpeg import jpeg, time_repeated
 from strobe.servers.results import EncodingKind, ImageEncoding, ImageSent
 
-T = TypeVar("T")
-
-QUALITY = 95  # JPEG's quality
 SIDE = 224  # pixels of a side of the images that openpi's models read
 SMALLEST = 16  # least pixels of a side of an array that is an image
 TRIES = 5
@@ -120,27 +117,6 @@ def _bytes(pixels: np.ndarray) -> np.ndarray:
 
 def _floats(pixels: np.ndarray) -> np.ndarray:
     return pixels.astype(np.float32) / 255
-
-
-def jpeg(pixels: np.ndarray) -> bytes:
-    """Return the JPEG of an image of (height, width, colours), red first, in uint8."""
-    import cv2
-
-    if pixels.shape[2] == 3:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    done, coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-    return coded.tobytes() if done else pixels.tobytes()
-
-
-def time_repeated(work: Callable[[], T], times: int) -> tuple[T, int]:
-    """Return what ``work`` returns, and the median nanoseconds of so many calls, one or more."""
-    took: list[int] = []
-    while True:
-        begun = time.perf_counter_ns()
-        made = work()
-        took.append(time.perf_counter_ns() - begun)
-        if len(took) >= times:
-            return made, sorted(took)[len(took) // 2]
 
 
 def _resize(pixels: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
-from strobe.rollout.results.rollout import FEWEST_FOR_P95
+from strobe.loops.results.rollout import FEWEST_FOR_P95
 from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
 
 

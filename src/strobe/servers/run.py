@@ -20,7 +20,7 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import describe, find_warmup
 from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.progress import Reporter
-from strobe.rollout.measure.rollout import quantiles
+from strobe.loops.measure.rollout import quantiles
 from strobe.servers import image_encodings
 from strobe.servers.figures import NETWORK, Trip, action_age, bytes_per_s, parts, summarize_times, waits
 from strobe.servers.protocols.connect import connect

@@ -20,7 +20,7 @@ from lerobot.envs.configs import EnvConfig
 from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE
 
 from strobe.core.errors import UserError
-from strobe.simulators.environments import choose_opengl
+from strobe.lerobot.envs.environments import choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write
 from strobe.simulators.scripted_metaworld import expert_action, lerobot_metaworld
 

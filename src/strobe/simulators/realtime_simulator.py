@@ -18,8 +18,8 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.lerobot import versions
-from strobe.simulators import environments
-from strobe.simulators.environments import Observation
+from strobe.lerobot.envs import environments
+from strobe.lerobot.envs.environments import Observation
 from strobe.simulators.held_action import Action, Hold
 from strobe.simulators.results import Episode
 from strobe.simulators.simulator import Played, Watch, digest

@@ -13,8 +13,8 @@ import numpy as np
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 
 from strobe.core.errors import UserError, install, nearest
+from strobe.lerobot.envs.environments import NO_OPENGL, choose_opengl
 from strobe.lerobot.quiet import quiet
-from strobe.simulators.environments import NO_OPENGL, choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write
 
 TASK = "reach-v3"

@@ -23,11 +23,11 @@ from strobe.core.errors import UserError
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
+from strobe.lerobot.envs import environments, libero
+from strobe.lerobot.envs.environments import Observation
+from strobe.lerobot.envs.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
 from strobe.lerobot.quiet import quiet
-from strobe.simulators import environments, libero
-from strobe.simulators.environments import Observation
 from strobe.simulators.results import Episode
-from strobe.simulators.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
 
 Watch = Callable[[SyncVectorEnv], None]  # called after the reset of an episode and after each tick
 READ = "is_success"

@@ -13,4 +13,5 @@ SLICE = Slice(
             "strobe.simulators.record_command",
         ),
     ),
+    environments=("strobe.simulators.metaworld_state",),
 )

@@ -33,12 +33,13 @@ NEEDED = (
     "scipy.stats",
     "strobe.lerobot.flags.lazy_flags",
     "strobe.core.cli.keep",
-    "strobe.lerobot.flags.subject",
+    "strobe.policy_cli.subject",
     "strobe.traces.operator_table",
     "strobe.core.studies.shared.measuring",
     "strobe.traces.operators",
     "strobe.traces.python_profile",
     "strobe.lerobot.policies.loading",
+    "strobe.vision.loading",
     "strobe.core.timeline.trace",
 )
 

@@ -49,8 +49,8 @@ from strobe.core.cli.parse import format_argument, pairs, parse
 from strobe.core.cli.runner import Command, Studied, say_other_work
 from strobe.core.errors import NotKeptError, UserError, nearest
 from strobe.lerobot.flags.lazy_flags import realise, requests
-from strobe.lerobot.flags.run_flags import check_launcher
-from strobe.lerobot.flags.subject_flags import check_values
+from strobe.policy_cli.run_flags import check_launcher
+from strobe.policy_cli.subject_flags import check_values
 from strobe.sweep import grid
 from strobe.sweep.flags import SweepConfig
 from strobe.sweep.grid import Cell, remove_device

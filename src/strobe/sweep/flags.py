@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import choice_bound, exclusive_minimum_bound, minimum_bound
-from strobe.lerobot.flags.run_flags import RayFlags
+from strobe.policy_cli.run_flags import RayFlags
 
 
 @dataclass

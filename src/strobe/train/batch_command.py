@@ -175,7 +175,7 @@ _OWN = tuple(BatchConfig.__dataclass_fields__)
 def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     """Return the search's flags, and the breakdown's. Raises UserError."""
     from strobe.commands import breakdown
-    from strobe.lerobot.flags.subject_flags import check_values
+    from strobe.policy_cli.subject_flags import check_values
 
     own, rest = [], []
     for name, value in pairs(argv):

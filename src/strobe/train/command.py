@@ -37,7 +37,7 @@ from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.lerobot.flags.argument_names import check
-from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
+from strobe.policy_cli.run_flags import NO_TRAINING_RECIPE
 
 if TYPE_CHECKING:
     from strobe.traces.python_profile import Tool

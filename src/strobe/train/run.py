@@ -32,7 +32,7 @@ from strobe.lerobot.datasets import finder
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.refusals import make_refusal, outside_error_line, ran_out
-from strobe.rollout.loops.header import make_subject
+from strobe.loops.header import make_subject
 from strobe.train.results import Rank, TrainResult
 from strobe.train.summary import (
     WatchedTraining,

@@ -36,7 +36,7 @@ from strobe.core.timeline.timeline import Mark
 from strobe.lerobot.flags.lerobot_flags import join_flag_values, parse_config, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
-from strobe.rollout.loops.instrument import Instrument
+from strobe.loops.instrument import Instrument
 from strobe.train import loader_probes
 from strobe.train.inputs import Inputs, resumed_run
 from strobe.train.utilisation import CountedStep

@@ -46,9 +46,9 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import check_policy, read_policy, resumable
-from strobe.lerobot.flags.run_flags import check_launcher
-from strobe.lerobot.flags.subject_flags import require_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.policy_cli.run_flags import check_launcher
+from strobe.policy_cli.subject_flags import require_subject
 from strobe.tune.settings import TuneConfig, latency_ticks
 
 

@@ -29,7 +29,7 @@ from strobe.evaluate.run import begin, require_applies
 from strobe.lerobot.config_fields import ENSEMBLED, QUEUED, Settings
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.rollout.loops.virtual_client import unserved_reason
+from strobe.loops.virtual_client import unserved_reason
 from strobe.simulators.held_action import Hold, choose_hold
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 from strobe.tune.search import Search, SearchPlan

@@ -13,7 +13,7 @@ from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError
 from strobe.dataloader.command import DataloaderConfig
 from strobe.ladder.command import OptimizeConfig
-from strobe.lerobot.flags.subject_flags import split_subject
+from strobe.policy_cli.subject_flags import split_subject
 from strobe.simulators.record_command import RecordConfig
 from strobe.sweep.command import SweepConfig
 from strobe.train.batch_command import BatchConfig

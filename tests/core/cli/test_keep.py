@@ -26,7 +26,7 @@ from strobe.core.findings import Thresholds
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.dataloader import command as dataloader
-from strobe.lerobot.flags.subject import build_study_answer
+from strobe.policy_cli.subject import build_study_answer
 from strobe.train import command as train
 
 TRACE = {"traceEvents": []}

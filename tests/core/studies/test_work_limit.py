@@ -27,10 +27,10 @@ from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.machine_state import measure_machine
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.flags.subject import Profilers
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.policy_cli.subject import Profilers
 from strobe.traces import operators
 
 S = 10.0  # of the rounds

@@ -32,7 +32,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core import slices
 from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
@@ -171,7 +171,7 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
     started = time.monotonic()
     with live:
-        answer = _slice_offer("trace")(files, lambda path: live.doing(f"reading {path.name}"))
+        answer = slices.require_offer("trace")(files, lambda path: live.doing(f"reading {path.name}"))
     complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
     return answer
 
@@ -185,7 +185,7 @@ def _page_path(paths: Sequence[Path]) -> Path:
     stem = next(
         (
             first.name.removesuffix(end)
-            for end in reversed(_slice_offer("trace files").ENDINGS)
+            for end in reversed(slices.require_offer("trace files").ENDINGS)
             if first.name.endswith(end)
         ),
         first.name,
@@ -225,7 +225,7 @@ def _write_page(file: Path) -> None:
 
 def _card(answer: Answer, output: Path | None) -> int:
     """Print a model card, or write it; an existing card gets a new part. Raises UserError."""
-    render = _slice_offer("model card")
+    render = slices.require_offer("model card")
     if output is None:
         print(render(answer), end="")
         return 0
@@ -253,17 +253,9 @@ def _picture(answer: Answer, output: Path | None) -> int:
 
 def _recording(run: Path, shape: str, output: Path | None) -> int:
     """Write a rollout as a recording for a viewer. Raises UserError without events, or if it cannot be written."""
-    file, count = _slice_offer("recordings")(run, shape, output)
+    file, count = slices.require_offer("recordings")(run, shape, output)
     print(f"recording: {file}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
     return 0
-
-
-def _slice_offer(what: str) -> Any:
-    """Return what a slice does for this command. Raises UserError where that slice is not there."""
-    offered = slices.offer(what)
-    if offered is None:
-        raise UserError(f"this installation of Strobe has no {what}")
-    return offered
 
 
 run = Command("report", __doc__, ReportConfig, read, report, bar=False)

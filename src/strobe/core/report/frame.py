@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -59,7 +58,7 @@ def document(
     """
     findings, said = sort_findings(answer.findings), list(answers)
     if said and not any(text.startswith("Next: ") for text in said):
-        said[2:2] = [f"Next: {first_sentence(each.do)}" for each in findings if each.level != "good" and each.do][:1]
+        said[2:2] = [f"Next: {each.first_step}" for each in findings if each.level != "good" and each.do][:1]
     return Document(
         kind=f"strobe {kind or answer.study}",
         title=answer.title,
@@ -71,13 +70,6 @@ def document(
         facts=[(name, text) for name, text in facts if text] + run(answer),
         raw=_raw(answer.command, {"Config": answer.config, **(raw or {})}),
     )
-
-
-def first_sentence(advice: str) -> str:
-    """Return the first sentence of a finding's advice, after "Next: "; of a condition, also its alternative."""
-    if not advice.startswith("If "):
-        advice = re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", advice, maxsplit=1)[0]
-    return advice if advice.startswith("LeRobot") else advice[:1].lower() + advice[1:]
 
 
 def sort_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -20,3 +21,9 @@ class Finding(Data):
     do: str = ""
     gain: str = Field(default="", description="what the advice should gain, and how that is known")
     evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
+
+    @property
+    def first_step(self) -> str:
+        """The first sentence of the advice, after "Next: "; of a condition, also its alternative."""
+        first = self.do if self.do.startswith("If ") else re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", self.do, maxsplit=1)[0]
+        return first if first.startswith("LeRobot") else first[:1].lower() + first[1:]

@@ -20,11 +20,11 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Plan
 from strobe.evaluate.episodes.runners import LocalEpisodeRunner, RealtimeEpisodeRunner
 from strobe.evaluate.episodes.videos import Filming, Keep
+from strobe.lerobot.envs.seldom_rendered import Rendering
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.simulators.seldom_rendered import Rendering
 
 
 class RowsOf(Protocol):

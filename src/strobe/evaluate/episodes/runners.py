@@ -1,6 +1,6 @@
 """Who plays an episode here: by lerobot-eval's own rollout, or true to time, while the simulator goes on.
 
-True to time, LeRobot's own inference engines run in virtual time (`strobe.rollout.loops.virtual_time`), around a
+True to time, LeRobot's own inference engines run in virtual time (`strobe.loops.virtual_time`), around a
 simulator that moves by each control period that has passed (`strobe.simulators.realtime_simulator`). Nobody waits:
 300 ms of latency are 300 ms of the simulator's clock, however long the call took here.
 """
@@ -30,17 +30,17 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import FIRST, Candidate
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.results import EpisodeTiming
+from strobe.lerobot.envs import environments, libero
+from strobe.lerobot.envs.seldom_rendered import Rendering, SeldomRendered
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
-from strobe.rollout.loops.virtual_client import unserved_reason
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting
-from strobe.rollout.loops.virtual_time import PlayOptions, play
-from strobe.rollout.measure.robot import motion
-from strobe.rollout.measure.rollout import LoopRun
-from strobe.rollout.results.motion import Motion
-from strobe.simulators import environments, libero
+from strobe.loops.measure.robot import motion
+from strobe.loops.measure.rollout import LoopRun
+from strobe.loops.results.motion import Motion
+from strobe.loops.virtual_client import unserved_reason
+from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
-from strobe.simulators.seldom_rendered import Rendering, SeldomRendered
 from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, Watch, outcomes_reported
 
 # An episode with its times, how smooth its actions are, and its timing if it was true to time.

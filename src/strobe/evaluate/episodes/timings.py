@@ -15,8 +15,8 @@ from strobe.core.runs.contents import contents
 from strobe.evaluate import episode_log
 from strobe.evaluate.episode_flags import LIVE
 from strobe.evaluate.results import Engine
-from strobe.rollout.files import EVENTS
-from strobe.rollout.measure.rollout import draw_latencies
+from strobe.loops.files import EVENTS
+from strobe.loops.measure.rollout import draw_latencies
 from strobe.simulators.held_action import Hold
 
 
@@ -88,7 +88,7 @@ class Latency:
         """Yield nanoseconds of each call of an episode, without end.
 
         Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
-        (`strobe.rollout.measure.rollout.draw_latencies`); the same seed draws the same ones.
+        (`strobe.loops.measure.rollout.draw_latencies`); the same seed draws the same ones.
 
         Args:
             measured: nanoseconds of the call that has just ended, for 'live'.
@@ -151,7 +151,7 @@ def _source(text: str, part: str) -> Latency:
 
 def _recorded_latency(text: str, run: Path) -> Latency:
     """Return the calls of a rollout or of an evaluation. Raises UserError."""
-    from strobe.rollout.loops.recorded_run import load
+    from strobe.loops.recorded_run import load
 
     if not run.exists():
         raise UserError(f"--latency={text}: '{run}' is not a number of milliseconds, nor 'live', nor a run's folder")

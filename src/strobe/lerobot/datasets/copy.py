@@ -18,7 +18,7 @@ from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.images import IMAGES, image_statistics
 from strobe.lerobot.datasets.numbers import ACTION
-from strobe.preflight.results.truth import DataTruth, VectorTruth
+from strobe.lerobot.datasets.results import DataTruth, VectorTruth
 
 
 def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:

@@ -13,7 +13,7 @@ from strobe.lerobot.datasets.fault import Fault
 from strobe.lerobot.datasets.frames import ImageReader
 from strobe.lerobot.datasets.numbers import Numbers, array, compute_statistics
 from strobe.lerobot.datasets.recording import Recording
-from strobe.preflight.results.truth import CameraTruth, Statistics
+from strobe.lerobot.datasets.results import CameraTruth, Statistics
 
 DARK = 0.06  # brightness, white is 1: no pixel of a black image is brighter
 MOST_EPISODES, PLACES = 24, 8  # episodes, and images of each that are decoded

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.preflight.results.truth import JointShift, Repeats, Standing, Statistics
+from strobe.lerobot.datasets.results import JointShift, Repeats, Standing, Statistics
 
 EARLIEST, LATEST = -3, 10  # ticks that are tried
 MOST_EPISODES = 200

@@ -11,7 +11,7 @@ import pyarrow
 
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.recording import Recording
-from strobe.preflight.results.truth import Statistics
+from strobe.lerobot.datasets.results import Statistics
 
 ACTION, STATE = "action", "observation.state"
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)

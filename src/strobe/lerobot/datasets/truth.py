@@ -18,7 +18,7 @@ from strobe.lerobot.datasets.fault import DatasetError, Fault, ways
 from strobe.lerobot.datasets.frames import task_names
 from strobe.lerobot.datasets.numbers import ACTION, STATE, Numbers, compute_statistics, read_numbers
 from strobe.lerobot.datasets.recording import Recording
-from strobe.preflight.results.truth import DataFault, DataTruth, TaskTruth, VectorTruth
+from strobe.lerobot.datasets.results import DataFault, DataTruth, TaskTruth, VectorTruth
 
 SECONDS = 120.0  # for the checker: on a machine that does nothing else 5,000 episodes take a fourth of it
 MOST_CHUNKS = 20_000  # chunks that the statistics of relative actions are made from, at most

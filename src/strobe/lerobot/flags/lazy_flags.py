@@ -170,7 +170,7 @@ def requests(config: Any) -> list[shapes.Request]:
 
 def _real(lazy: shapes.Request) -> object:
     if lazy.where == registries.ENVIRONMENT:
-        from strobe.simulators.environments import register_plugins
+        from strobe.lerobot.envs.environments import register_plugins
 
         register_plugins(lazy.kind or "")
     elif lazy.kind is not None:

@@ -21,9 +21,9 @@ from strobe.core.families.registry import find_family
 from strobe.core.subjects.check_inputs import COUNT, SHARE, Checks, blend_observations
 from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, digest
 from strobe.lerobot.datasets.recording import dimension_names
+from strobe.lerobot.envs.seldom_rendered import RandomEpisodes
 from strobe.lerobot.policies import synthesis
 from strobe.lerobot.policies.dataset_frames import DatasetFrames
-from strobe.simulators.seldom_rendered import RandomEpisodes
 
 EPISODES = 4  # episodes of an environment that provide observations
 STRIDE = 5  # ticks between two observations of an episode

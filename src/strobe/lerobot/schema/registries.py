@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, version
 from pathlib import Path
 
+from strobe.core import slices
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.schema.source import (
     Class,
@@ -30,7 +31,6 @@ ENVIRONMENT = "lerobot.envs.configs:EnvConfig"
 
 # Registry → the package where LeRobot registers its own.
 FOLDERS = {POLICY: "lerobot.policies", ENVIRONMENT: "lerobot.envs"}
-OURS = {ENVIRONMENT: "strobe.simulators"}  # what Strobe registers itself
 
 
 def choices(registry: str) -> dict[str, Class]:
@@ -44,7 +44,8 @@ def choices(registry: str) -> dict[str, Class]:
     """
     base = find(registry)
     configs: dict[str, Class] = {}
-    for package in (FOLDERS[registry], *([OURS[registry]] if registry in OURS else []), *plugins()):
+    ours = [name for each in slices.slices().values() for name in each.environments] if registry == ENVIRONMENT else []
+    for package in (FOLDERS[registry], *(name.rpartition(".")[0] for name in ours), *plugins()):
         if (file := module_file(package)) is not None:  # else LeRobot cannot import it either
             configs |= _registered_types(package, file, base)
     return configs

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.fault import format_episodes
-from strobe.preflight.results.truth import RANGES, DataTruth, VectorTruth
+from strobe.lerobot.datasets.results import RANGES, DataTruth, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
 SHOWN = 4  # dimensions that are named

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from strobe.core.report.document import Columns, Section, figure, listing, words
 from strobe.core.results import units
+from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.results.wiring import FedImage, FedJoint, Wiring
-from strobe.rollout.results.rollout import RolloutResult
 
 FIGURES = units.figures(4)
 JOINTS: Columns[FedJoint] = [

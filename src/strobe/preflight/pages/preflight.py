@@ -9,13 +9,13 @@ from strobe.core.report.document import Column, ColumnOf, Document, Row, Section
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
+from strobe.lerobot.datasets.results import DataTruth, JointShift, Statistics, VectorTruth
 from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
 from strobe.preflight.findings import wiring as wiring_rules
 from strobe.preflight.pages import open_loop, reach
 from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.truth import DataTruth, JointShift, Statistics, VectorTruth
 from strobe.preflight.results.wiring import Feature, Place, Wiring
 
 PLACES: dict[Place, str] = {
@@ -67,7 +67,7 @@ def _answers(result: PreflightResult) -> list[str]:
     if result.refused:
         sentences.append("No robot was connected. --anyway starts the run nevertheless.")
     if serious and serious[0].do:
-        sentences.append(f"Next: {frame.first_sentence(serious[0].do)}")
+        sentences.append(f"Next: {serious[0].first_step}")
     elif not serious:
         sentences += _next_look(result.wiring)
     if left := _left_out(result):

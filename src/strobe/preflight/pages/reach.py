@@ -8,10 +8,10 @@ from strobe.core.report import charts
 from strobe.core.report.document import Column, ColumnOf, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.loops.results.motion import FirstJump, JointJump
 from strobe.preflight.results.open_loop import ActionRange
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.reach import JointReach, Reach
-from strobe.rollout.results.motion import FirstJump, JointJump
 
 
 def sections(result: PreflightResult) -> list[Section]:

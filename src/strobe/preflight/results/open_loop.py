@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, Interval
-from strobe.rollout.results.motion import FirstJump
+from strobe.loops.results.motion import FirstJump
 
 NaiveName = Literal["hold still", "the mean action", "the last action"]
 PartName = Literal["all", "training", "held out"]

@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.data import Data, Finite
+from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.normalisation import READ
 from strobe.preflight.results.lag import Lag
 from strobe.preflight.results.reach import Reach
-from strobe.preflight.results.truth import DataTruth
 
 Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
 FeatureKind = Literal["state", "action", "image", "other"]

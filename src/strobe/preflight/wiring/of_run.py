@@ -11,6 +11,8 @@ from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.lerobot.datasets.truth import glance
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.policy_cli.run_flags import InputFlags
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import read_robot
@@ -65,6 +67,14 @@ def wiring_of_run(
     wiring = look.wiring or Wiring(policy="", sources={"dataset": str(data)}, wires=[])
     wiring.truth = truth
     return WiringLook(wiring, look.notes)
+
+
+def extend_answer(result: Result, flags: object, config: object) -> None:
+    """Add the wiring of the policy and the data set that a study's flags name to its answer."""
+    if isinstance(flags, PolicyOptions) and isinstance(config, InputFlags):
+        data, episodes = (config.dataset.root, config.dataset.episodes) if config.dataset is not None else (None, None)
+        look = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides, episodes=episodes)
+        look.extend_result(result)
 
 
 def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:

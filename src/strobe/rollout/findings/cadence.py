@@ -7,7 +7,7 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import ms
 from strobe.core.results.subject import Machine
-from strobe.rollout.results.rollout import Cause, RolloutResult
+from strobe.loops.results.rollout import Cause, RolloutResult
 
 MIN_ROBOT_COST = 0.2  # least slow-down of calls on the robot against calls on the bench
 

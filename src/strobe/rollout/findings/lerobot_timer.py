@@ -6,7 +6,7 @@ import re
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.rollout.results.rollout import RolloutResult
+from strobe.loops.results.rollout import RolloutResult
 
 OFF = 0.03  # share of the rate: LeRobot prints two decimals, and leaves pauses out as Strobe does
 SAME_RUN = 0.1  # share of the seconds by which both may differ in what they watched

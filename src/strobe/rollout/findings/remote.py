@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.rollout.results.rollout import Failure, Remote, RolloutResult
+from strobe.loops.results.rollout import Failure, Remote, RolloutResult
 from strobe.servers.findings import SMALL_MS
 
 MAX_SERIALISATION = 0.4  # share of a round trip that may go to pickling and sending

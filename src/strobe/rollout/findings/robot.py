@@ -11,8 +11,8 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.data import Quantiles
 from strobe.core.results.finding import Finding
-from strobe.rollout.results.arm import Bus
-from strobe.rollout.results.rollout import POLICY_CALL, Camera, Pace, Rollout, RolloutResult, Turns, spread_in_words
+from strobe.loops.results.arm import Bus
+from strobe.loops.results.rollout import POLICY_CALL, Camera, Pace, Rollout, RolloutResult, Turns, spread_in_words
 
 MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)

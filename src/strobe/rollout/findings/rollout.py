@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.replay.results import ReplayResult
+from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Delays, Inference, Pace, Rollout, RolloutResult
 from strobe.rollout.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
-from strobe.rollout.results.rollout import FEW_SEAMS, POLICY_CALL, Delays, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
@@ -20,15 +19,20 @@ FEW_CALLS = 3  # fewest late calls after the first that show slow calls, rather 
 
 
 @finding("recording-damaged", "warning")
-def damaged_recording(result: RolloutResult | ReplayResult, _: Thresholds) -> Found:
+def damaged_recording(lost: str | None) -> Found:
     """The recording is damaged.
 
     Found: {lost:capital}.
     Why: Late ticks, and ticks without an action, may be in the lost part. No figure counts them.
     Do: Copy the file from the robot again, or record the run again.
     """
-    if lost := result.lost if isinstance(result, ReplayResult) else result.rollout.lost:
-        yield {}, {"lost": lost}
+    if lost:
+        yield {}
+
+
+def lost_events(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Damage to the recording."""
+    return damaged_recording(result.rollout.lost)
 
 
 # Rule → the title of a finding on a slow loop.
@@ -357,4 +361,4 @@ def stamps(result: RolloutResult, _: Thresholds) -> Found:
     yield {"off": off, "dataset_fps": frames.dataset_fps}, locals()
 
 
-RULES = (damaged_recording, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)
+RULES = (lost_events, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)

@@ -37,7 +37,7 @@ def require_packages(url: str) -> None:
         case "tcp":
             from strobe.servers.protocols import groot_messages as messages
         case "grpc":
-            from strobe.rollout.loops.remote_stamps import require_grpc
+            from strobe.loops.remote_stamps import require_grpc
 
             return require_grpc()
         case _:

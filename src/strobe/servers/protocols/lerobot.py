@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, override
 import numpy as np
 
 from strobe.core.errors import UserError, error_line
-from strobe.rollout.loops import remote_stamps
+from strobe.loops import remote_stamps
 from strobe.servers.protocols import lerobot_messages
 from strobe.servers.protocols.lerobot_messages import Robot, ServedPolicy, make_robot
 from strobe.servers.protocols.observations import Observations, Source
