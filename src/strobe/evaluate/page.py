@@ -25,7 +25,7 @@ from strobe.core.results.data import Line
 from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as times
-from strobe.evaluate.pairs import PairedRates, SuccessRate, time_in_words, verdict_in_words
+from strobe.evaluate.pairs import Decided, PairedRates, SuccessRate, time_in_words, verdict_in_words
 from strobe.evaluate.results import Elimination, EvaluatedVariant, EvaluateResult, PlayedCheckpoint, VariantOnTask
 
 RANDOM = "random weights"  # weights of a subject without a checkpoint
@@ -154,7 +154,7 @@ def _headline(result: EvaluateResult, chosen: EvaluatedVariant, kind: str) -> st
     return f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of success."
 
 
-def _kind(variant: EvaluatedVariant) -> str:
+def _kind(variant: EvaluatedVariant) -> Decided:
     paired = variant.together.paired
     return paired.decision.kind if paired is not None else "undecided"
 
