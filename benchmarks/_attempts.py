@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from strobe.core.families.capabilities import LiveFields
 from strobe.core.measure.guard import Guards, strongest
@@ -14,8 +16,11 @@ from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from support.replayed_graph import Replayed
 
 STEPS = 3  # denoising steps: a loop, and short
 IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depend on them
