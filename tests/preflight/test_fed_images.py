@@ -12,7 +12,7 @@ from strobe.core.results.finding import Finding
 from strobe.preflight.findings.fed import first_observation_findings
 from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
-from strobe.preflight.wiring.fed_images import add_first
+from strobe.preflight.wiring.fed import add_first
 from strobe.preflight.wiring.read import read_wiring
 from strobe.rollout.results.rollout import RolloutResult
 

@@ -134,7 +134,7 @@ def _run(arguments: list[str]) -> int:
 
 def listed_commands() -> str:
     """Return the commands by groups, each with what it answers, for a terminal."""
-    from strobe.core.cli.groups import group_commands
+    from strobe.core.slices import group_commands
 
     lines = []
     for group, commands in group_commands().items():
