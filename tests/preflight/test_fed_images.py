@@ -13,7 +13,7 @@ from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.findings.fed import first_observation_findings
 from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
-from strobe.preflight.wiring.fed_images import add_first
+from strobe.preflight.wiring.fed import add_first
 from strobe.preflight.wiring.read import read_wiring
 
 MEANS = {"front": (0.6, 0.45, 0.3), "wrist": (0.3, 0.35, 0.5)}

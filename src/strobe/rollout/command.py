@@ -148,7 +148,7 @@ def first_look(
     def judge(observation: Mapping[str, Any], before_torque: bool) -> None:
         from strobe.core.results.units import plain
         from strobe.preflight.findings.fed import first_observation_findings
-        from strobe.preflight.wiring.fed_images import add_first
+        from strobe.preflight.wiring.fed import add_first
 
         add_first(wiring, observation, filmed)
         when = "Before the arm has torque" if before_torque else "Before the first action; the arm may have torque"

@@ -7,7 +7,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.loops.results.motion import JointJump
 from strobe.preflight.findings.order import BEYOND
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.reach import share_beyond
+from strobe.preflight.results.wiring import share_beyond
 
 # A first jump is large if it is twice the largest step of the joint in the recording, and as large as the joint's
 # spread over the whole recording. The error of a policy that is better than the mean action is seldom that large.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.preflight.findings import first_actions
-from strobe.preflight.results.hypothesis import HypothesisKind
-from strobe.preflight.results.open_loop import NaiveName, PairedError
+from strobe.preflight.results.open_loop import HypothesisKind, NaiveName, PairedError
 from strobe.preflight.results.preflight import PreflightResult
 
 NAIVEST: NaiveName = "the mean action"
