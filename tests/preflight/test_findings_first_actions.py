@@ -14,11 +14,9 @@ from strobe.core.kinds import advise, document, page
 from strobe.loops.measure.robot import first_action, joint_jumps, starts
 from strobe.loops.measure.rollout import Tick
 from strobe.loops.results.motion import FirstJump
-from strobe.preflight.results.hypothesis import Hypothesis
-from strobe.preflight.results.open_loop import ActionRange, OpenLoop
+from strobe.preflight.results.open_loop import ActionRange, Hypothesis, OpenLoop
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.reach import JointReach, Reach
-from strobe.preflight.results.wiring import Wiring
+from strobe.preflight.results.wiring import JointReach, Reach, Wiring
 
 Array = NDArray[np.float64]
 NAMES = ["pan", "lift", "flex", "gripper"]

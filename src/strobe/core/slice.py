@@ -45,10 +45,7 @@ SLICE = Slice(
         "verify": Kind(
             "strobe.core.results.answer:VerifyResult",
             "strobe.core.report.verify",
-            (
-                "strobe.core.findings.sameness:RULES",
-                "strobe.core.findings.trust:stand_ins",
-            ),
+            ("strobe.core.findings.sameness:RULES", "strobe.core.findings.trust:stand_ins"),
         ),
     },
 )

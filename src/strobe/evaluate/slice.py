@@ -17,10 +17,7 @@ SLICE = Slice(
         "evaluate": Kind(
             "strobe.evaluate.results:EvaluateResult",
             "strobe.evaluate.page",
-            (
-                "strobe.evaluate.findings:OF_EVALUATIONS",
-                "strobe.core.findings.trust:stand_ins",
-            ),
+            ("strobe.evaluate.findings:OF_EVALUATIONS", "strobe.core.findings.trust:stand_ins"),
         ),
         "evaluate results": Kind("strobe.evaluate.results:Judged", "strobe.evaluate.page_judged"),
     },

@@ -28,8 +28,7 @@ from strobe.preflight.open_loop_errors import (
     squared_errors,
 )
 from strobe.preflight.predictions import Predictions
-from strobe.preflight.results.hypothesis import Hypothesis, HypothesisOutcome
-from strobe.preflight.results.open_loop import PairedError
+from strobe.preflight.results.open_loop import Hypothesis, HypothesisOutcome, PairedError
 
 Array = NDArray[np.float64]
 

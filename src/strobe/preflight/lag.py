@@ -13,8 +13,7 @@ from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.loops.files import EVENTS
 from strobe.loops.measure.robot import lag_ticks
-from strobe.preflight.results.lag import JointLag, Lag
-from strobe.preflight.results.wiring import CallTime, Wiring
+from strobe.preflight.results.wiring import CallTime, JointLag, Lag, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
 
 MOST_EPISODES = 100

@@ -17,10 +17,7 @@ SLICE = Slice(
         "preflight": Kind(
             "strobe.preflight.results.preflight:PreflightResult",
             "strobe.preflight.pages.preflight",
-            (
-                "strobe.preflight.findings.wiring:RULES",
-                "strobe.preflight.findings.preflight:RULES",
-            ),
+            ("strobe.preflight.findings.wiring:RULES", "strobe.preflight.findings.preflight:RULES"),
         ),
     },
     records={"wiring": "strobe.preflight.results.wiring:Wiring"},

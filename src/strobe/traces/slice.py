@@ -16,10 +16,7 @@ SLICE = Slice(
         "operators": "strobe.traces.results:OperatorProfile",
         "python": "strobe.traces.results:PythonProfile",
     },
-    rules={
-        "breakdown": ("strobe.traces.findings.profiles:RULES",),
-        "compare": ("strobe.traces.findings.profiles:RULES",),
-    },
-    shows={"breakdown": ("strobe.traces.profiles_page",), "compare": ("strobe.traces.profiles_page",)},
+    rules=dict.fromkeys(("breakdown", "compare"), ("strobe.traces.findings.profiles:RULES",)),
+    shows=dict.fromkeys(("breakdown", "compare"), ("strobe.traces.profiles_page",)),
     offers={"trace": "strobe.traces.run:trace", "trace files": "strobe.traces.trace_file"},
 )

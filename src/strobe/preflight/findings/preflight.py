@@ -6,10 +6,9 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.loops.results.motion import JointJump
 from strobe.preflight.findings.order import BEYOND
-from strobe.preflight.results.hypothesis import HypothesisKind
-from strobe.preflight.results.open_loop import NaiveName, PairedError
+from strobe.preflight.results.open_loop import HypothesisKind, NaiveName, PairedError
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.reach import share_beyond
+from strobe.preflight.results.wiring import share_beyond
 
 NAIVEST: NaiveName = "the mean action"
 WELL = 0.5  # least R² of a sound policy

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.lag import JointLag
-from strobe.preflight.results.wiring import CutPrompt, Wiring
+from strobe.preflight.results.wiring import CutPrompt, JointLag, Wiring
 
 SAME_RATE = 0.02  # largest relative difference of equal rates
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording

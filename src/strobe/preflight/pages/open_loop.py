@@ -11,8 +11,7 @@ from strobe.core.report.document import Column, ColumnOf, Columns, Row, Section,
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import format_fixed, significant
-from strobe.preflight.results.hypothesis import Hypothesis
-from strobe.preflight.results.open_loop import DimensionError, OpenLoop, PairedError, PartErrors, Strip
+from strobe.preflight.results.open_loop import DimensionError, Hypothesis, OpenLoop, PairedError, PartErrors, Strip
 from strobe.preflight.results.preflight import PreflightResult
 
 NAIVE = ("the mean action", "hold still", "the last action")

@@ -14,9 +14,8 @@ from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
 from strobe.preflight.findings import wiring as wiring_rules
 from strobe.preflight.pages import open_loop, reach
-from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Feature, Place, Wiring
+from strobe.preflight.results.wiring import Feature, JointLag, Lag, Place, Wiring
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",

@@ -11,7 +11,7 @@ from strobe.core.results import units
 from strobe.loops.results.motion import FirstJump, JointJump
 from strobe.preflight.results.open_loop import ActionRange
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.reach import JointReach, Reach
+from strobe.preflight.results.wiring import JointReach, Reach
 
 
 def sections(result: PreflightResult) -> list[Section]:

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.preflight.results.hypothesis import Hypothesis
-from strobe.preflight.results.open_loop import OpenLoop
+from strobe.preflight.results.open_loop import Hypothesis, OpenLoop
 from strobe.preflight.results.wiring import Wiring
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strobe.lerobot.normalisation import READ
-from strobe.preflight.results.reach import JointReach, RangeBasis, Reach
-from strobe.preflight.results.wiring import Feature, Wiring
+from strobe.preflight.results.wiring import Feature, JointReach, RangeBasis, Reach, Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint
 
 Ends = tuple[Sequence[float | None], Sequence[float | None]]
