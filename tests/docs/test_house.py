@@ -142,6 +142,17 @@ def test_the_pages_for_developers_name_files_that_are_there(page: str) -> None:
     assert sorted(name for name in named if not any((base / name).exists() for base in bases)) == []
 
 
+SETTINGS = ("README.md", "SECURITY.md", "Makefile", "pyproject.toml", ".ci/run")
+PATH = re.compile(r"(?<![\w/.{<*-])((?:src/strobe|scripts|tests|requirements)/[\w./-]*\w)(?![\w*{<…(/])")
+
+
+def test_paths_that_pages_and_settings_name_exist() -> None:
+    pages = [ROOT / name for name in SETTINGS] + [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/guides/*.md")]
+    named = {(path.name, name) for path in pages for name in PATH.findall(path.read_text())}
+    assert len(named) > 50
+    assert sorted(pair for pair in named if not (ROOT / pair[1]).exists()) == []
+
+
 # Text that Strobe or its own child process wrote a moment ago; a trace, whose reader hooks into each object.
 OWN_JSON = {
     "core/cli/runner.py", "rehearse/emulator/arm.py", "rehearse/emulator/served.py", "core/json_text.py",
