@@ -138,7 +138,7 @@ def exact(subject: PolicySubject) -> list[Spec]:
 def compare_treated(kind: str, spec: Spec) -> str:
     """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it is refused."""
     try:
-        return try_attempt(Attempt(kind, (spec,))).broken
+        return try_attempt(Attempt(kind, (spec,))).broken or ""
     except UserError:
         return "-"
 

@@ -205,7 +205,7 @@ def replay_search(
     best, winner = grid[rank_settings(grid)[0]], grid[search.winner] if search.winner else next(iter(grid.values()))
     pairs_played = search.pairs()
     return Replayed(
-        search.winner,
+        search.winner or "",
         sum(map(len, search.played_in_rounds().values())) / (len(rows) * starts),
         rate(best) - rate(winner),
         mean_s(winner) / mean_s(best),

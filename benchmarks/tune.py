@@ -131,7 +131,7 @@ def main() -> None:
         found += search.winner == f"setting {place}" and winner_claim(search) == "better"
         arms = grid(random)
         search = simulate_tuning(arms, random)
-        near += is_near_best(arms, int(search.winner.split()[1]))
+        near += is_near_best(arms, int(str(search.winner).split()[1]))
         cost.append(sum(map(len, search.played_in_rounds().values())) / (len(arms) * STARTS))
         hopeless.append(len(simulate_tuning([Arm(0.0, 8.0)] * 12, random).counted))
     table = Table("tunings", "seen", "bar", title=f"{count} of each")

@@ -94,7 +94,7 @@ def test_the_same_environment_acts_the_same_to_the_bit(three_side_comparison):
     assert same.gradient is not None
     assert same.gradient.error == 0
     one = next(one for one in three_side_comparison.passes if one.candidate == "same")
-    assert (one.stages, one.settings, one.training, one.note) == ([], [], [], "")
+    assert (one.stages, one.settings, one.training, one.note) == ([], [], [], None)
     assert one.compared > 50
 
 

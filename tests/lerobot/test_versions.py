@@ -24,7 +24,7 @@ def test_a_version_that_was_never_tried_is_told(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(versions.metadata, "version", lambda _: installed)
     said = versions.describe_untried()
     assert bool(said) is told
-    assert not told or f"Strobe was not tested on LeRobot {installed}, only on 0.6.1 and 0.6.2" in said
+    assert not told or f"Strobe was not tested on LeRobot {installed}, only on 0.6.1 and 0.6.2" in str(said)
 
 
 @pytest.mark.parametrize(("installed", "older"), [("4.53.2", True), ("5.5.0", False), ("6.0.0", False)])

@@ -79,7 +79,7 @@ def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
     )
     assert [(one.recipe, one.traits().key, one.traits().value) for one in woven] == [
         ("recipe", "precision", "bf16"),
-        ("", "channels_last", True),
+        (None, "channels_last", True),
         ("recipe", "compile", "default"),
     ]
 
