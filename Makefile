@@ -46,7 +46,7 @@ test: env ## run the tests, each mechanism on one architecture; SLICE=tune, serv
 		files=$$($(BIN)/python scripts/slices.py --files "$(SLICE)") || exit 2; \
 	fi; $(PYTEST) -m "not matrix" $(if $(SLICE),--with-slow) $$files $(ARGS)
 
-budgets: env ## lower the budgets of size that have room to spare; ARGS="--why='…'" raises those that are short
+budgets: env ## lower the budgets of size that have room to spare
 	@$(BIN)/python scripts/house.py --budgets $(ARGS)
 
 durations: env ## measure how long each test takes, on a machine at rest: tests/durations.json; ARGS=FILES for some

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from _attempts import GUIDANCE, IMAGE, Attempt, try_attempt
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.core.errors import UserError
@@ -20,8 +21,6 @@ from strobe.core.timeline import Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import CAPTURED, PROCESS, Spec
-from strobe.doctor import treatments
-from strobe.doctor.treatments import GUIDANCE, Attempt
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -139,14 +138,14 @@ def exact(subject: PolicySubject) -> list[Spec]:
 def compare_treated(kind: str, spec: Spec) -> str:
     """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it is refused."""
     try:
-        return treatments.try_attempt(Attempt(kind, (spec,)), "cpu").broken
+        return try_attempt(Attempt(kind, (spec,))).broken
     except UserError:
         return "-"
 
 
 def check_guidance(kind: str) -> str:
     """Return how far Real-Time Chunking works: 'guided', and whether its guidance has a closed form here."""
-    subject = load_subject(PolicyOptions(type=kind, size="tiny"), InputOptions(image_size=treatments.IMAGE))
+    subject = load_subject(PolicyOptions(type=kind, size="tiny"), InputOptions(image_size=IMAGE))
     plain = subject.chunk(0)
     undo = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2).apply(subject)
     chunk = subject.chunk(0)
@@ -154,7 +153,7 @@ def check_guidance(kind: str) -> str:
     if torch.equal(plain, chunk) or not bool(chunk.isfinite().all()):
         return "changes nothing" if torch.equal(plain, chunk) else "not finite"
     try:
-        found = treatments.try_attempt(Attempt(kind, (GUIDANCE,), rtc=True), "cpu")
+        found = try_attempt(Attempt(kind, (GUIDANCE,), rtc=True))
     except UserError:
         return "guided"
     return found.broken or "guided, closed form"
@@ -164,7 +163,7 @@ def find_longest_capture(kind: str) -> str:
     """Return the longest stretch that a graph holds on the emulated device, with the number of graphs; '-' for none."""
     for what in GRAPHS:
         try:
-            found = treatments.try_attempt(Attempt(kind, ({"graph": what},), played=True), "cpu")
+            found = try_attempt(Attempt(kind, ({"graph": what},), played=True))
         except UserError:
             continue
         if not found.broken:

@@ -13,12 +13,12 @@ import torch
 from support.emulated_device import EmulatedDevice
 from support.graph_matrix import REFUSED, Case, Names, judge, tiny
 from support.graph_walks import KEPT, TRIMMED, Walk, Walked, walk
+from support.replayed_graph import Replayed
 
 from strobe.core.families.capabilities import list_no_modules
 from strobe.core.families.registry import find_family
 from strobe.core.families.sampling import Graphs
 from strobe.treatments.graphs import graph, regions
-from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.host_work import Host
 
 

@@ -1,8 +1,7 @@
 """Plant faults in a machine and see that `strobe doctor` names each of them, and nothing else.
 
-Real faults, where this machine allows it: a treatment of another package that is wrong in graphs, a quota that stops
-the processors after the start (a control group), no room in shared memory (a mount of its own). A clock that drifts
-cannot be had, and is put in its place. Where root or the system's help is missing, a fault is left out and said so.
+Real faults, where this machine allows it: a quota that stops the processors after the start (a control group), no room
+in shared memory (a mount of its own). Where root or the system's help is missing, a fault is left out and said so.
 
     python benchmarks/doctor_faults.py [--quick]
 
@@ -27,54 +26,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, need
+from _shared import finish
 
-# A package that brings a treatment: exact without a graph; in a graph it reads the first observation's mask for ever.
-WRONG_IN_GRAPHS = """
-from strobe.treatments.parts import is_flow
-from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, require_policy, switch
-
-class KeptMask(Treatment):
-    effect, key = "exact", "kept_mask"
-    def apply(self, subject):
-        model, kept = require_policy(subject).policy.model, {}
-        embed, step = model.embed_prefix, model.denoise_step
-        def embedding(*args, **kwargs):
-            kept.clear()
-            return embed(*args, **kwargs)
-        def stepping(*args, **kwargs):
-            if args:
-                return step(kept.setdefault("mask", args[0].clone()), *args[1:], **kwargs)
-            mask = kept.setdefault("mask", kwargs["prefix_pad_masks"].clone())
-            return step(**{**kwargs, "prefix_pad_masks": mask})
-        model.embed_prefix, model.denoise_step = embedding, stepping
-        def undo():
-            del model.embed_prefix, model.denoise_step
-        return undo
-
-def candidates(subject):
-    return [{"kept_mask": True}] if is_flow(subject) else []
-
-ENTRY = Entry("kept_mask", "a fault", "exact", STRUCTURE, switch("kept_mask", KeptMask), candidates=candidates)
-"""
 # The command in a process of its own, with a line before it.
 COMMAND = "import sys\n{before}\nfrom strobe.core.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"
-DRIFTING = """
-import strobe.doctor.clock as clock
-from strobe.core.timeline.clock import host_ns
-began = host_ns()
-clock.choose_clocks = lambda device: clock.Clocks(host=lambda: began + round((host_ns() - began) * 1.01))
-"""
-# The quota begins when the pace has been looked at once.
+# The quota begins when its counters have been read once.
 THROTTLED = """
 import os, pathlib
 import strobe.doctor.steadiness as steadiness
-plain, group = steadiness.Steadiness.begin, pathlib.Path(os.environ["GROUP"])
-def begin(self):
-    plain(self)
+plain, group = steadiness.System.held_up, pathlib.Path(os.environ["GROUP"])
+def held_up(self):
+    steadiness.System.held_up = plain
+    before = plain(self)
     (group / "cpu.cfs_quota_us" if (group / "cpu.cfs_quota_us").exists() else group / "cpu.max").write_text(
         "50000" if (group / "cpu.cfs_quota_us").exists() else "50000 100000")
-steadiness.Steadiness.begin = begin
+    return before
+steadiness.System.held_up = held_up
 """
 
 
@@ -89,21 +56,6 @@ class Fault:
 
 def sound(_: Path) -> tuple[list[str], str, dict[str, str]]:
     return [], "", {}
-
-
-def wrong_in_graphs(folder: Path) -> tuple[list[str], str, dict[str, str]]:
-    package = folder / "planted"
-    info = package / "planted_treatment-1.0.dist-info"
-    info.mkdir(parents=True)
-    (package / "planted_treatment.py").write_text(WRONG_IN_GRAPHS)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-treatment\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[strobe.treatments]\nkept_mask = planted_treatment:ENTRY\n")
-    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return [], "", {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-def drifting(_: Path) -> tuple[list[str], str, dict[str, str]]:
-    return [], DRIFTING, {}
 
 
 def throttle_cpu(folder: Path) -> tuple[list[str], str, dict[str, str]] | None:
@@ -131,23 +83,18 @@ def drop_shared_memory(_: Path) -> tuple[list[str], str, dict[str, str]] | None:
 
 
 FAULTS: dict[str, Fault] = {
-    "none": Fault("clock,noise,loaders,treatments", sound, ()),
-    "a treatment that is wrong in graphs": Fault(
-        "treatments", wrong_in_graphs, ("kept_mask=true + graph=loop, pi05 (played on the CPU)",)
-    ),
-    "a clock that drifts": Fault("clock", drifting, ("the host's clock over minutes",)),
-    "a throttled CPU": Fault("noise,steadiness,loaders", throttle_cpu, ("pace", "processor quota")),
+    "none": Fault("noise,loaders", sound, ()),
+    "a throttled CPU": Fault("noise,steadiness,loaders", throttle_cpu, ("processor quota",)),
     "no shared memory": Fault("loaders", drop_shared_memory, ("shared memory of loader workers",)),
 }
 # What may need care on any machine that others use as well.
-UNEVEN = ("smallest difference that shows", "twice the work takes twice the time", "pace", "other programs")
+UNEVEN = ("smallest detectable difference", "other programs")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the same: it takes a minute or two")
     parser.parse_args()
-    need("pi")
     figures: dict[str, Any] = {}
     try:
         for name, fault in FAULTS.items():

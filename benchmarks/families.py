@@ -32,7 +32,6 @@ from _shared import finish
 from strobe.core.errors import UserError
 from strobe.core.processes import isolate
 from strobe.core.treatments import catalogue
-from strobe.doctor.run import PRELOADED
 from strobe.lerobot.policies.lerobot_policies import known_types
 
 UNSEEN, OTHER = 0.01, 0.05
@@ -162,7 +161,7 @@ def main() -> None:
     told = parser.parse_args()
     own = [kind for kind in known_types() if kind not in ("act_relative_rtc",)]  # ours, a plug-in
     kinds = [kind for kind in told.types.split(",") if kind] or own
-    isolate.start_server(PRELOADED)
+    isolate.start_server(("_families", "lerobot.policies.factory"))
     rows: list[Row] = []
     try:
         for kind in kinds:

@@ -3,7 +3,6 @@
     .venv/bin/python scripts/house.py            # a table of this checkout
     .venv/bin/python scripts/house.py --json     # the same for programs
     .venv/bin/python scripts/house.py --budgets  # lower each budget of scripts/budgets.toml that has room to spare
-    .venv/bin/python scripts/house.py --budgets --why='a command for trials on the robot'  # raise those that are short
 
 Read by people who tidy up, and by `tests/docs/test_house.py`, which holds what must not come back, and that each figure
 keeps its budget.
@@ -19,7 +18,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -29,6 +28,7 @@ SOURCES = ROOT / "src"
 TESTS = ROOT / "tests"
 DURATIONS = TESTS / "durations.json"  # of each file, as tests/support/durations.py records them
 BUDGETS = ROOT / "scripts" / "budgets.toml"
+DATA = ("golden", "approved")  # folders of tests
 SMALL = 100  # lines of a module that hardly needs a file of its own
 LONG = 60  # lines of a function
 LONGEST = 80
@@ -151,7 +151,6 @@ class House:
     @property
     def budgeted_figures(self) -> dict[str, int]:
         """The figures that have a budget: name → size."""
-        modules = Counter(module.room for module in self.modules.values())
         return {
             "Any": self.anys,
             "bare names": len(self.bare_names),
@@ -161,13 +160,16 @@ class House:
             "modules with one importer": len(self.single_importer_modules),
             "modules with one importer, small": len(self.small_with_one_importer),
             **{f"lines of {room}": lines for room, lines in self.lines_by_room.items()},
-            **{f"modules of {room}": count for room, count in modules.items() if count > 1},
         }
 
 
 def budgeted_of_tests(tests: Path = TESTS, durations: Path = DURATIONS) -> dict[str, int]:
     """Return what has a budget of the tests; without their seconds where nobody has measured these."""
-    figures = {"lines of tests": sum(len(path.read_text().splitlines()) for path in tests.rglob("*.py"))}
+    data = [path for name in DATA for path in (tests / name).rglob("*") if path.is_file()]
+    figures = {
+        "lines of tests": sum(len(path.read_text().splitlines()) for path in tests.rglob("*.py")),
+        "lines of golden and approved data": sum(path.read_bytes().count(b"\n") for path in data),
+    }
     if durations.is_file():
         files = json.loads(durations.read_text()).values()
         figures["seconds of tests"] = round(sum(file["wall"] for file in files))
@@ -175,69 +177,27 @@ def budgeted_of_tests(tests: Path = TESTS, durations: Path = DURATIONS) -> dict[
     return figures
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The size that a figure may have.
-
-    Args:
-        least: the lowest budget that it ever had.
-        raised: a higher one → why.
-    """
-
-    budget: int
-    least: int
-    raised: Mapping[int, str] = field(default_factory=dict)
-
-    def complaint(self, figure: int, step: int) -> str:
-        """Return what is wrong with a figure or with its budget, in words; '' if nothing is."""
-        if figure > self.budget:
-            return (
-                f"{figure:,} is over the budget of {self.budget:,}: make it smaller, or raise the budget and say why "
-                "(scripts/house.py --budgets --why='…')"
-            )
-        if self.budget - figure >= 2 * step:
-            return f"{figure:,} leaves room in the budget of {self.budget:,}: lower it (scripts/house.py --budgets)"
-        if self.budget > max([self.least, *(most for most, why in self.raised.items() if why.strip())]):
-            return f"the budget was raised from {self.least:,} to {self.budget:,}, and no line of `raised` says why"
-        return ""
-
-    def fit_to_figure(self, figure: int, step: int, why: str) -> Budget:
-        """Return the budget lowered where it has room to spare; raised to the figure where there is a reason."""
-        needed = round_up_step(figure, step)
-        if figure > self.budget:
-            return replace(self, budget=needed, raised={**self.raised, needed: why}) if why else self
-        if self.budget - figure < 2 * step:
-            return self
-        raised: dict[int, str] = {}
-        for most, reason in sorted(self.raised.items()):
-            if most > self.least and needed > self.least:
-                raised.setdefault(min(most, needed), reason)
-        return Budget(needed, min(self.least, needed), raised)
-
-
-def judge(figures: Mapping[str, int], budgets: Mapping[str, Budget]) -> list[str]:
-    """Return a sentence for each figure that does not keep its budget, and for each budget that is not honest."""
-    lines = [f"{name}: nothing of the name is there any more (scripts/house.py --budgets)"
+def judge(figures: Mapping[str, int], budgets: Mapping[str, int]) -> list[str]:
+    """Return a sentence for each figure that does not keep its budget, and for each budget without a figure."""
+    lines = [f"{name}: it has a budget, and does not exist (scripts/house.py --budgets)"
              for name in budgets.keys() - figures.keys()]  # fmt: skip
     for name, figure in figures.items():
-        if complaint := budgets.get(name, Budget(0, 0)).complaint(figure, figure_step(name)):
-            lines.append(f"{name}: {complaint}")
+        budget = budgets.get(name)
+        if budget is None:
+            lines.append(f"{name}: it has no budget in scripts/budgets.toml")
+        elif figure > budget:
+            lines.append(f"{name}: {figure:,} is {figure - budget:,} over the budget: remove something first")
+        elif budget - figure >= 2 * figure_step(name):
+            lines.append(f"{name}: {figure:,} leaves room in the budget of {budget:,} (scripts/house.py --budgets)")
     return sorted(lines)
 
 
-def fit(figures: Mapping[str, int], budgets: Mapping[str, Budget], why: str = "") -> dict[str, Budget]:
-    """Return the budgets, lowered where they have room to spare; raised where they are short, if ``why`` says why.
-
-    Where there are none at all, the figures of today become the budgets.
-    """
-    if not budgets:
-        return {
-            name: Budget(most, most)
-            for name, most in ((n, round_up_step(f, figure_step(n))) for n, f in figures.items())
-        }
+def lower(figures: Mapping[str, int], budgets: Mapping[str, int]) -> dict[str, int]:
+    """Return the budgets, lowered to the figures of today; those of what does not exist are gone."""
     return {
-        name: budgets.get(name, Budget(0, 0)).fit_to_figure(figure, figure_step(name), why)
+        name: min(budgets[name], round_up_step(figure, figure_step(name)))
         for name, figure in figures.items()
+        if name in budgets
     }
 
 
@@ -250,23 +210,13 @@ def figure_step(name: str) -> int:
     return STEPS.get(name.split()[0], 1)
 
 
-def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
-    text = path.read_text() if path.is_file() else ""
-    return {
-        name: Budget(entry["budget"], entry["least"], {int(most): why for most, why in entry.get("raised", {}).items()})
-        for name, entry in tomllib.loads(text).items()
-    }
+def read_budgets(path: Path = BUDGETS) -> dict[str, int]:
+    return tomllib.loads(path.read_text())
 
 
-def write_budgets(budgets: Mapping[str, Budget], path: Path = BUDGETS) -> None:
-    lines = [
-        "# How large the house may be: scripts/house.py --budgets writes it, tests/docs/test_house.py judges by it.",
-        "# A change may lower a budget freely, and raise one above `least` with a line in `raised` that says why.",
-    ]
-    for name, one in sorted(budgets.items()):
-        raised = ", ".join(f"{most} = {json.dumps(why, ensure_ascii=False)}" for most, why in one.raised.items())
-        more = f", raised = {{ {raised} }}" if raised else ""
-        lines.append(f"{json.dumps(name)} = {{ budget = {one.budget}, least = {one.least}{more} }}")
+def write_budgets(budgets: Mapping[str, int], path: Path = BUDGETS) -> None:
+    lines = ["# How large each part may be. No budget is raised: what does not fit removes something first."]
+    lines += [f"{json.dumps(name)} = {budget}" for name, budget in sorted(budgets.items())]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -321,12 +271,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object in place of a table")
     parser.add_argument("--names", action="store_true", help="also name what is too long, too wide or badly named")
     parser.add_argument("--budgets", action="store_true", help="lower the budgets that have room to spare")
-    parser.add_argument("--why", default="", help="with --budgets: raise those that are short, for this reason")
     options = parser.parse_args()
     house = House()
     if options.budgets:
         sizes = house.budgeted_figures | budgeted_of_tests()
-        write_budgets(fit(sizes, read_budgets(), options.why))
+        write_budgets(lower(sizes, read_budgets()))
         sys.exit("\n".join(judge(sizes, read_budgets())))
     rows = figures(house)
     if options.json:

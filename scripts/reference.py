@@ -55,7 +55,7 @@ def navigation() -> list[Any]:
 def commands_page() -> str:
     """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
     from strobe.core.cli import display
-    from strobe.core.cli.groups import group_commands
+    from strobe.core.slices import group_commands
 
     lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", ""]
     for group, commands in group_commands().items():

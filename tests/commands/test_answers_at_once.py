@@ -99,7 +99,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["replay", "/no/run"], "no run at /no/run"),
     (["replay", "/no/run", "--drews=3"], "did you mean --draws?"),
     (["record", "--root=x", "--env=metawrld"], "did you mean 'metaworld'?"),
-    (["doctor", "--only=clok"], "did you mean 'clock'?"),
+    (["doctor", "--only=nois"], "did you mean 'noise'?"),
     (["tour", "--fresch=true"], "did you mean --fresh?"),
     (["budget", "/no/run"], "/no/run"),
     (["report", "--depht=2", "x"], "--depht"),

@@ -166,7 +166,7 @@ def other_form(name: str, argv: list[str]) -> type | None:
     return load(form).config if form is not None else None
 
 
-EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *display.FLAGS, "--log", "--log.project")
+EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *display.FLAGS)
 
 
 def flags(words: list[str]) -> Iterator[tuple[str, str | None]]:

@@ -74,7 +74,7 @@ def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monke
     assert took < 0.6 * took_thoroughly
 
 
-def judge_glance(*ratios: float) -> tuple[str, int]:
+def judge_glance(*ratios: float) -> tuple[str | None, int]:
     """Return the judgement of a glance on pairs with these ratios of times, and the number of pairs it took."""
     glance = Glance(Looks("before", "after"))
     for pairs in range(1, len(ratios) + 1):
@@ -86,15 +86,15 @@ def judge_glance(*ratios: float) -> tuple[str, int]:
 
 
 def test_six_pairs_deny_a_gain_and_fewer_never_do():
-    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02) == ("", 4)
+    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02) == (None, 4)
     assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02, 0.98) == ("no gain", 6)
-    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02, 0.96) == ("", 6)  # a gain of 4 % is not excluded
+    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02, 0.96) == (None, 6)  # a gain of 4 % is not excluded
     assert judge_glance(1.12, 1.30) == ("a clear loss", 2)
 
 
 def test_four_pairs_tell_what_two_cannot_and_one_spike_does_not():
     assert judge_glance(0.95, 0.80, 0.84, 0.86) == ("a clear gain", 4)
-    assert judge_glance(0.95, 0.95, 0.20, 0.95) == ("", 4)  # a spike of the one before
+    assert judge_glance(0.95, 0.95, 0.20, 0.95) == (None, 4)  # a spike of the one before
     assert judge_glance(0.80, 2.00, 0.80, 0.85) == ("a clear gain", 4)  # a spike of the one after
     assert judge_glance(0.89, 0.88) == ("a clear gain", 2)
 

@@ -12,7 +12,7 @@ from support.turning_arm import ACTION, JOINTS, STATE, Frames, recording, subjec
 
 from strobe.loops.results.motion import FirstAction, FirstJump
 from strobe.preflight import first_actions, open_loop
-from strobe.preflight.findings.first_actions import is_far
+from strobe.preflight.findings.preflight import is_far
 from strobe.preflight.results.open_loop import OpenLoop
 from strobe.preflight.run_of_policy import read_run
 

@@ -37,7 +37,6 @@ RECORD = ROOT / "tests" / "durations.json"
 SLOW_S = 5.0
 NOTED_S = 1.0  # quicker tests are recorded in their file's sum alone
 WAITING = "waiting"
-TOGETHER = {"tests/export/test_package.py": "tests/export/test_export.py"}  # they read one export
 LEFT_OUT = "left out: the time was over"
 SHARDS = 7  # one for each day of the week
 RECENT = "12 hours ago"  # what was committed since then is the change
@@ -81,7 +80,7 @@ def nodeid_file(nodeid: str) -> str:
 def worker_group(nodeid: str) -> str:
     """Return the group of a test: all of its tests run on one worker."""
     name = nodeid_file(nodeid)
-    return WAITING if recorded_times().get(name, FileTimes()).waits else TOGETHER.get(name, name)
+    return WAITING if recorded_times().get(name, FileTimes()).waits else name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.graphs.captures import Replayed
+from support.replayed_graph import Replayed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 TO_DEVICE, TO_HOST, WAIT = "copy to the device", "copy to the host", "wait for the device"

@@ -100,7 +100,7 @@ def square(**more: object) -> Sweep:
     sentence = "Best throughput: `batch_size=8, image_size=240x320`."
     asked = Best(asked="throughput where memory_gib<8", key=best.key, settings=best.settings, measurement="inference",
                  sentence=sentence,
-                 details=["It reaches 65.3 samples/s, of the configurations with memory_gib < 8."])  # fmt: skip
+                 details=["It reaches 65.3 samples/s, with memory_gib < 8."])  # fmt: skip
     flat = Finding(rule="batch-saturates", level="info", title="Batches beyond 8 buy nothing",
                    found="65.3 samples/s at 8, 67.9 samples/s at 64.", why="The machine is busy already.")  # fmt: skip
     notes = ["the order of the cells was randomised in blocks"]

@@ -130,7 +130,7 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     assert found.settings == {"batch_size": "2"}
     assert found.ties == [{"batch_size": "4"}]
     assert found.sentence == "Best throughput: `batch_size=2`."
-    assert found.details[0] == "It reaches 125 samples/s, of the configurations with memory_gib < 8."
+    assert found.details[0] == "It reaches 125 samples/s, with memory_gib < 8."
     anywhere = best(parse("throughput", ["batch_size"]), cells, samples(cells))
     assert anywhere.settings == {"batch_size": "8"}
     assert anywhere.ties == []

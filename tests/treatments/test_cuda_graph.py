@@ -15,6 +15,7 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.emulated_device import EmulatedDevice, Graph
 from support.matrix import matrix
+from support.replayed_graph import Replayed
 from torch import Tensor, nn
 from transformers import BatchFeature
 
@@ -26,7 +27,7 @@ from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs import graph, regions
-from strobe.treatments.graphs.captures import Cuda, Replayed
+from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host_work import Host
 from strobe.treatments.layers.attention import FusedAttention

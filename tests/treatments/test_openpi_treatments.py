@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.replayed_graph import Replayed
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
@@ -19,7 +20,6 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Treatment, Undo
 from strobe.treatments import openpi
 from strobe.treatments.flow.prefix_cache import PrefixCache
-from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
 
 

@@ -20,14 +20,15 @@ from strobe.core.runs.recipe_file import dump
 from strobe.core.treatments.recipe import (
     PACKAGES,
     RecipeTreatment,
-    apply_recipe,
     differences,
     load,
     make_treatments,
     merge_specs,
     recipe_guard,
+    require_kind,
 )
-from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.core.treatments.treated import Treated
+from strobe.core.treatments.treatment import Treatment, Undo, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -41,6 +42,11 @@ def subject(kind: str) -> PolicySubject:
 
 def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
     return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
+
+
+def apply_recipe(act: PolicySubject, made: Recipe, name: str = "recipe") -> Undo:
+    require_kind(act.info.kind, made, name)
+    return Treated(act, Variant(name, make_treatments(made, name))).revert
 
 
 def test_it_goes_on_and_comes_off_again() -> None:

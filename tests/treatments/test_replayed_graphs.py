@@ -15,12 +15,12 @@ from support.emulated_device import EmulatedDevice, Graph
 from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
 from support.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
 from support.matrix import matrix
+from support.replayed_graph import Replayed
 from support.trained import all_levers, train_both_ways
 from torch import Tensor
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
 
 CACHE, MASKS, SDPA = ("prefix_cache=static",), ("masks=once",), ("attention=sdpa",)

@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "report",
             SHARE,
-            "shows a run again: console, Markdown, HTML, a model card, a picture",
+            "shows a run again: console, Markdown, HTML, a recording",
             "strobe.core.cli.report",
         ),
     ),

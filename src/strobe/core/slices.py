@@ -27,6 +27,11 @@ ROBOT = "Robot: does it get its actions in time?"
 DATA = "Data: does it come fast enough?"
 SHARE = "Share: over settings, machines and people"
 GROUPS = (START, UNDERSTAND, SPEED_UP, PROVE, ROBOT, DATA, SHARE)
+# What comes first in its group; the others follow by name.
+_FIRST = (
+    "doctor", "breakdown", "compare", "train", "optimize", "budget", "batch", "verify", "evaluate", "tune", "trials",
+    "diff", "preflight", "rollout", "rehearse", "replay", "dataloader", "report",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,13 @@ def load(name: str) -> Any:
 def commands() -> dict[str, Command]:
     """Return name → command of all slices."""
     return {command.name: command for each in slices().values() for command in each.commands}
+
+
+def group_commands() -> dict[str, list[Command]]:
+    """Return heading → its commands, in the order of help."""
+    place = {name: number for number, name in enumerate(_FIRST)}
+    ordered = sorted(commands().values(), key=lambda command: (place.get(command.name, len(place)), command.name))
+    return {group: [command for command in ordered if command.group == group] for group in GROUPS}
 
 
 def command(name: str) -> Command | None:

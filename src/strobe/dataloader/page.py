@@ -79,8 +79,11 @@ def _keeps(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> b
 def _decision(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> list[str]:
     batch = f" with batches of {best.batch_size}" if len(answer.recommendations) > 1 else ""
     if need is None:
-        return [f"Train with {' '.join(best.flags)}{batch}.", f"They load {_rate(best.chosen)}, the fastest measured."]
-    source = "measured" if need.source == "measured" else "as given"
+        return [
+            f"Train with {' '.join(best.flags)}{batch}.",
+            f"These settings load {_rate(best.chosen)}, the fastest measured.",
+        ]
+    source = "measured" if need.source == "measured" else "from your flag"
     needs = f"the step needs {_figure(need.samples_per_s)} ({source})"
     if _keeps(answer, best, need) and best.own is not None:
         return [
@@ -103,7 +106,11 @@ def _decision(answer: Dataloader, best: Recommendation, need: StepNeed | None) -
         else "this loader is slower" if slower
         else "this loader is not shown to keep up"
     )  # fmt: skip
-    return [head, f"They load {_rate(chosen)}; {needs}: {feeds}.", f"Next: lerobot-train … {' '.join(best.flags)}"]
+    return [
+        head,
+        f"These settings load {_rate(chosen)}; {needs}: {feeds}.",
+        f"Next: lerobot-train … {' '.join(best.flags)}",
+    ]
 
 
 def _figure(value: float) -> str:

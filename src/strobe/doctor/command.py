@@ -1,25 +1,21 @@
 """strobe doctor: can Strobe's measurements on this machine be trusted?
 
-Checks the device, the versions of packages, the clocks, the noise, other programs and heat, the data loaders, the
-tools, and each treatment on a tiny policy. Run it first on a new machine.
+Checks the device, the versions of packages, the noise, other programs and power, the data loaders, and the tools.
+Run it first on a new machine.
 
-The answer names the self-checks that fail or need care, and what to install or change. It takes two to three minutes.
+The answer names the self-checks that fail or need care, and what to install or change. It takes about a minute.
 
 Examples:
   strobe doctor
-  strobe doctor --only=clock,noise,steadiness          the timing alone
+  strobe doctor --only=noise,steadiness          the timing alone
 
 More:
   machine      the device computes right; memory and disk are there
   versions     packages that were tested, newer ones, and those too old
-  clock        against known work, at once and minutes later
   noise        the same compared with the same must show no difference; the smallest difference that would show
-  steadiness   other programs, a quota, power mode, heat; whether the machine keeps its pace
+  steadiness   other programs, a quota, power mode, a GPU's clock and heat
   loaders      shared memory between workers, open files, video decoders
   tools        simulators, a browser, a compiler, Strobe's extras
-  treatments   each on a tiny policy in a process of its own: it applies, it captures, the actions are the same
-
-On a machine without a CUDA device, Strobe emulates CUDA graphs on the CPU. That shows wrong actions, and no times.
 
 Further example:
   strobe doctor --device=cuda:1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.report import charts, frame
-from strobe.core.report.charts import Plot
+from strobe.core.report import frame
 from strobe.core.report.document import Columns, Document, Kind, Section, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
@@ -28,23 +27,9 @@ def outline(result: DoctorResult, _depth: int | None = None) -> Document:
     return frame.document(result, answers(result), sections, banner=banner, facts=facts)
 
 
-def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
-    """Return how far each treatment moves the actions, where that was seen."""
-    moved = [(check, rms) for check in result.checks if isinstance(rms := check.evidence.get("rms"), int | float)]
-    if not moved:
-        return {}
-    # A logarithm has no zero: what is equal to the last bit is drawn at the left edge.
-    least = min([rms for _, rms in moved if rms > 0], default=1e-9) / 3
-    traces = []
-    for name, colour, fails in (("holds", charts.colour(0), False), ("fails", charts.colour(3), True)):
-        if group := [(check.name, rms) for check, rms in moved if (check.outcome == "fails") is fails]:
-            x, names = [max(rms, least) for _, rms in group], [name for name, _ in group]
-            shown = [units.sigma(rms) for _, rms in group]
-            traces.append(charts.points(name, x, names, colour, "%{customdata} σ<extra>%{y}</extra>", customdata=shown))
-    x = charts.axis("RMS error of the actions (σ)", type="log")
-    layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
-    caption = "The dimension that changes most, in units of its spread. At the left edge: bit-identical."
-    return {"treatments": [Plot("How far each treatment changes the actions", caption, traces, layout)]}
+def plots(_result: DoctorResult, _depth: int | None = None) -> Plots:
+    """Return none: a self-check is a line of words."""
+    return {}
 
 
 def answers(result: DoctorResult) -> list[str]:

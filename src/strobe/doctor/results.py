@@ -12,17 +12,15 @@ from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite
 
 Outcome = Literal["holds", "doubtful", "fails", "missing", "not here"]
-Area = Literal["machine", "versions", "clock", "noise", "steadiness", "loaders", "tools", "treatments"]
+Area = Literal["machine", "versions", "noise", "steadiness", "loaders", "tools"]
 
 TITLES: dict[Area, str] = {
     "machine": "Devices, memory, disk",
     "versions": "Versions",
-    "clock": "Clocks",
     "noise": "Noise",
     "steadiness": "Steadiness",
     "loaders": "Data loaders",
     "tools": "Tools",
-    "treatments": "Treatments",
 }
 
 

@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "doctor",
             START,
-            "checks clocks, noise, every treatment, loaders and tools; says what to install",
+            "checks noise, other load, loaders and tools; says what to install",
             "strobe.doctor.command",
         ),
         Command(

@@ -1,4 +1,4 @@
-"""Steadiness: other load, a quota, power and heat, the machine's pace; and noise, the same compared with itself."""
+"""Steadiness: other load, a quota, power and a GPU's clock; and noise, the same compared with itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ import psutil
 
 from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.measure.verdicts import paired_verdict
-from strobe.core.results.numerals import format_fixed
 from strobe.doctor.results import SelfCheck
 
 OTHERS_CORES = 0.25  # processor time of other programs, in cores, from which on they are in the way
 LOOK_S = 1.0
-BURST_S = 1.5  # duration of the same work, each time that the pace is measured
-SLOWER = 0.10  # slow-down from the fastest burst to the last one that is no noise any more
-STOLEN = 0.02  # share of the time that the host of a virtual machine gave to others
 # Bits of nvidia-smi's clocks_throttle_reasons.active (NVML, nvmlClocksThrottleReasons); idle and settings of the
 # user's own are none of them.
 GPU_REASONS: Mapping[int, str] = {
@@ -31,7 +27,6 @@ GPU_REASONS: Mapping[int, str] = {
     0x40: "heat (hardware)",
     0x80: "a power brake",
 }
-MIN_BURST = 4  # calls in a burst, at least
 
 
 def own_group(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path:
@@ -56,11 +51,9 @@ class System:
 
     Args:
         group: the folder of this process's control group for processor time; of version 1 or 2.
-        processors: the folder with a folder for each processor.
     """
 
     group: Path = field(default_factory=own_group)
-    processors: Path = Path("/sys/devices/system/cpu")
 
     def quota_cores(self) -> float | None:
         """Return how many cores' time this process may use; None if there is no limit."""
@@ -82,133 +75,21 @@ class System:
                 return counters["nr_throttled"], seconds
         return None
 
-    def heat_events(self) -> int | None:
-        """Return how often heat has slowed the processors since the start; None if nothing says."""
-        counts = []
-        for file in self.processors.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
-            with contextlib.suppress(OSError, ValueError):
-                counts.append(int(file.read_text()))
-        return sum(counts) if counts else None
 
-
-@dataclass
-class Steadiness:
-    """The machine before the other areas are examined, and after.
+def examine_steadiness(
+    system: System, held_up_before: tuple[int, float] | None, power: Mapping[str, str]
+) -> Iterator[SelfCheck]:
+    """Yield the self-checks of what else slows this machine down.
 
     Args:
-        work: one call of something that takes milliseconds, always the same.
-        power: the machine's power facts, read again (`measure.machine.describe`).
+        system: where the quota is read.
+        held_up_before: what it said before there was work to do (`System.held_up`).
+        power: the machine's power facts (`measure.machine.describe`).
     """
-
-    work: Callable[[], object]
-    power: Callable[[], Mapping[str, str]] = dict
-    system: System = field(default_factory=System)
-    clock: Callable[[], float] = time.perf_counter
-    burst_s: float = BURST_S
-    paces: list[tuple[float, float]] = field(default_factory=list)  # (seconds, milliseconds of a call)
-    _held_up: tuple[int, float] | None = field(default=None, init=False)
-    _heat: int | None = field(default=None, init=False)
-    _stolen: tuple[float, float] | None = field(default=None, init=False)
-
-    def begin(self) -> None:
-        """Note the counters, and the pace."""
-        self._held_up, self._heat = self.system.held_up(), self.system.heat_events()
-        with contextlib.suppress(Exception):  # psutil raises whatever the platform's files make it
-            self._stolen = _read_stolen_time()
-        self.burst()
-
-    def burst(self) -> None:
-        """Look at the pace: the median of the same call, as often as goes into `BURST_S`."""
-        times: list[float] = []
-        began = self.clock()
-        while len(times) < MIN_BURST or self.clock() - began < self.burst_s:
-            start = self.clock()
-            self.work()
-            times.append((self.clock() - start) * 1e3)
-        self.paces.append((began, median(times)))
-
-    def end(self) -> Iterator[SelfCheck]:
-        """Measure again at the end, and yield the self-checks."""
-        self.burst()
-        yield self._pace()
-        yield from self._quota()
-        yield from self._check_heat()
-        yield from self._check_other_processes()
-        power = self.power()
-        yield from _power(power)
-        yield from _gpu(power)
-
-    def _pace(self) -> SelfCheck:
-        fastest = min(ms for _, ms in self.paces)
-        (began, first), (ended, last) = self.paces[0], self.paces[-1]
-        slower = last / fastest - 1
-        figures = {"first_ms": first, "fastest_ms": fastest, "last_ms": last, "slower": slower}
-        seen = (
-            f"the same call takes {first:.2f} ms at first, {fastest:.2f} ms at best, {last:.2f} ms after "
-            f"{ended - began:.0f} s ({format_fixed(100 * slower, 0, plus=True)} % on the best)"
-        )
-        return SelfCheck.judge(
-            "steadiness",
-            "pace",
-            slower <= SLOWER,
-            seen,
-            "The machine slowed down under load: heat, a power limit, a quota, or other programs. Verdicts "
-            "alternate and are valid; milliseconds of different runs cannot be compared.",
-            "See the lines on quota, heat and other programs; let it cool, choose the power mode for performance.",
-            evidence=figures,
-        )
-
-    def _quota(self) -> Iterator[SelfCheck]:
-        cores, after = self.system.quota_cores(), self.system.held_up()
-        if cores is None and (after is None or self._held_up is None):
-            return
-        times, seconds = 0, 0.0
-        if after is not None and self._held_up is not None:
-            times, seconds = after[0] - self._held_up[0], after[1] - self._held_up[1]
-        limit = f"at most {cores:.2g} of {os.cpu_count()} cores" if cores is not None else "no limit"
-        seen = f"{limit}; stopped {times} times, {seconds:.1f} s in all, while this ran"
-        fewer = (
-            f"OMP_NUM_THREADS={max(1, int(cores))}, or a larger quota (docker run --cpus)" if cores is not None else ""
-        )
-        yield SelfCheck.judge(
-            "steadiness",
-            "processor quota",
-            not times,
-            seen,
-            "The system stops all threads when the quota is used up: single calls stall for tens of ms.",
-            fewer,
-            evidence={"cores": cores, "stopped": float(times), "stopped_s": seconds},
-        )
-
-    def _check_heat(self) -> Iterator[SelfCheck]:
-        after = self.system.heat_events()
-        if after is None or self._heat is None:
-            return
-        times = after - self._heat
-        yield SelfCheck.judge(
-            "steadiness",
-            "slowed by heat",
-            not times,
-            f"{times} times while this ran",
-            "The processor lowers its clock to cool: long runs are slower than short ones.",
-            "Let it cool, and improve the cooling. Compare only within one run.",
-            evidence={"times": float(times)},
-        )
-
-    def _check_other_processes(self) -> Iterator[SelfCheck]:
-        with contextlib.suppress(Exception):  # what another process shows of itself depends on the system
-            after = _read_stolen_time()
-            if self._stolen is not None and after is not None and after[1] > self._stolen[1]:
-                share = (after[0] - self._stolen[0]) / (after[1] - self._stolen[1])
-                yield SelfCheck.judge(
-                    "steadiness",
-                    "time taken by the virtual machine's host",
-                    share <= STOLEN,
-                    f"{100 * share:.1f} % of the processors' time",
-                    "Other virtual machines slow this one down, unevenly.",
-                    "Use a machine that you do not share, or compare with more --seconds.",
-                    evidence={"share": share},
-                )
+    yield others()
+    yield from _quota(system, held_up_before)
+    yield from _power(power)
+    yield from _gpu(power)
 
 
 def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Process]] | None = None) -> SelfCheck:
@@ -236,6 +117,26 @@ def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Proce
         "They share cores and memory with the measurement: times grow and scatter.",
         "Close them, then run `strobe doctor` again.",
         evidence={"cores": total},
+    )
+
+
+def _quota(system: System, before: tuple[int, float] | None) -> Iterator[SelfCheck]:
+    cores, after = system.quota_cores(), system.held_up()
+    if cores is None and (after is None or before is None):
+        return
+    times, seconds = 0, 0.0
+    if after is not None and before is not None:
+        times, seconds = after[0] - before[0], after[1] - before[1]
+    limit = f"at most {cores:.2g} of {os.cpu_count()} cores" if cores is not None else "no limit"
+    fewer = f"OMP_NUM_THREADS={max(1, int(cores))}, or a larger quota (docker run --cpus)" if cores is not None else ""
+    yield SelfCheck.judge(
+        "steadiness",
+        "processor quota",
+        not times,
+        f"{limit}; stopped {times} times, {seconds:.1f} s in all, while this ran",
+        "The system stops all threads when the quota is used up: single calls stall for tens of ms.",
+        fewer,
+        evidence={"cores": cores, "stopped": float(times), "stopped_s": seconds},
     )
 
 
@@ -272,13 +173,6 @@ def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
             "The GPU runs below its clock: times depend on heat and power.",
             "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more",
         )
-
-
-def _read_stolen_time() -> tuple[float, float] | None:
-    """Seconds stolen from this virtual machine, and all seconds, over all processors; None if nothing says."""
-    times = psutil.cpu_times()
-    stolen = getattr(times, "steal", None)
-    return None if stolen is None else (stolen, sum(times))
 
 
 def _others() -> list[psutil.Process]:

@@ -25,7 +25,7 @@ from strobe.core.results.data import Line
 from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as times
-from strobe.evaluate.pairs import PairedRates, SuccessRate, time_in_words, verdict_in_words
+from strobe.evaluate.pairs import Decided, PairedRates, SuccessRate, time_in_words, verdict_in_words
 from strobe.evaluate.results import Elimination, EvaluatedVariant, EvaluateResult, PlayedCheckpoint, VariantOnTask
 
 RANDOM = "random weights"  # weights of a subject without a checkpoint
@@ -111,9 +111,9 @@ def _answers(result: EvaluateResult) -> list[str]:
         return [
             f"{result.subject.name} succeeds in {success.successes} of {units.count(success.episodes, 'episode')}.",
             f"Success rate {rates.rate(success)} in {result.environment}; {times.latency_clause(first)}.",
-            rates.next_command(result.command, realtime="true", latency="0,100"),
+            _latency_command(result),
         ]
-    kinds = {variant.name: _kind(variant) for variant in others}
+    kinds: dict[str, Decided] = {variant.name: _kind(variant) for variant in others}
     usable = [variant for variant in others if kinds[variant.name] not in ("worse", "undecided")]
     chosen = max(usable, key=lambda v: (kinds[v.name] == "better", _speed(v) or 0.0), default=None)
     undecided = sum(kind == "undecided" for kind in kinds.values())
@@ -132,7 +132,7 @@ def _answers(result: EvaluateResult) -> list[str]:
     if undecided:
         sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
     elif chosen is not None:
-        sentences.append(rates.next_command(result.command, realtime="true", latency="0,100"))
+        sentences.append(_latency_command(result))
     else:
         sentences.append("Next: use the baseline.")
     for kind in dict.fromkeys(kinds.values()):
@@ -141,6 +141,11 @@ def _answers(result: EvaluateResult) -> list[str]:
         if alike:
             sentences.append(f"{units.capital(verdict_in_words(kind, result.margin))}: {'; '.join(alike)}.")
     return sentences
+
+
+def _latency_command(result: EvaluateResult) -> str:
+    command = rates.next_command(result.command, realtime="true", latency="0,100")
+    return command.replace("Next: ", "Next: see what latency costs: ", 1)
 
 
 def _headline(result: EvaluateResult, chosen: EvaluatedVariant, kind: str) -> str:
@@ -154,7 +159,7 @@ def _headline(result: EvaluateResult, chosen: EvaluatedVariant, kind: str) -> st
     return f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of success."
 
 
-def _kind(variant: EvaluatedVariant) -> str:
+def _kind(variant: EvaluatedVariant) -> Decided:
     paired = variant.together.paired
     return paired.decision.kind if paired is not None else "undecided"
 
@@ -348,7 +353,7 @@ def _checkpoint_answers(result: EvaluateResult, elimination: Elimination) -> lis
             else f"{len(remaining)} checkpoints"
         )
         next_ = rates.next_command(result.command, resume="RUN", episodes=2 * result.planned)
-        head = [f"Inconclusive: {starts} do not separate {which}.", *described[:1], next_]
+        head = [f"Inconclusive: {starts} cannot distinguish {which}.", *described[:1], next_]
     gone = [
         f"{each.name} was eliminated after {units.count(each.starts, 'start')}: it succeeds less often than {each.by}."
         for each in elimination.checkpoints
@@ -357,7 +362,7 @@ def _checkpoint_answers(result: EvaluateResult, elimination: Elimination) -> lis
     by_time = [
         _describe_time_verdict(each, elimination) for each in elimination.remaining if each.name != elimination.best
     ]
-    sure = f"All statements on success together are right at {_level(elimination.level)}, after every start."
+    sure = f"All verdicts on success hold together at {_level(elimination.level)}, also if the run stops early."
     return [*head, *described[1:], *gone, *by_time, sure]
 
 

@@ -53,7 +53,7 @@ def _decision(judged: Judged, first: JudgedRun, run: JudgedRun) -> str:
     if kind in ("worse", "better"):
         return f"{run.name} succeeds {'less' if kind == 'worse' else 'more'} often than {first.name}."
     if kind == "undecided":
-        return f"Inconclusive: these episodes do not separate {run.name} from {first.name}."
+        return f"Inconclusive: these episodes cannot distinguish {run.name} from {first.name}."
     return f"{run.name} loses at most {points(judged.margin)} of success vs {first.name}."
 
 

@@ -84,7 +84,7 @@ def whole_points(value: float, interval: Interval) -> str:
 
 def stopped_early(paired: PairedRates, planned: int) -> str:
     """Return that a verdict came before the planned pairs, as a clause."""
-    return "; stopped early, decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
+    return "; stopped early: decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -245,9 +245,7 @@ def line_over_steps(result: EvaluateResult) -> list[str]:
     ends = [_ends(line.fixed_interval), _ends(line.per_step_interval)]
     known = f" (95 %: {ends[0]} and {ends[1]})" if all(ends) else ""
     counts = ", ".join(map(str, sorted(line.predicted)))
-    return [
-        f"A chunk takes about {fixed} ms and {per_step} ms per step{known}, by a straight line through {counts} steps."
-    ]
+    return [f"Latency of a chunk ≈ {fixed} + {per_step} × steps ms{known}, by a straight line through {counts} steps."]
 
 
 def chunk_section(result: EvaluateResult) -> Section:

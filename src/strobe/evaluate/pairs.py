@@ -133,7 +133,7 @@ def time_in_words(paired: PairedTimes) -> str:
     if paired.kind == "sooner":
         return f"finishes {significant(paired.ratio)} × sooner{shown}"
     ends = (None if paired.high == 0 else _inverse(paired.high), _inverse(paired.low))
-    return f"finishes {significant(1 / paired.ratio)} × later {_interval(*ends)}"
+    return f"takes {significant(1 / paired.ratio)} × as long {_interval(*ends)}"
 
 
 def mean_in_words(paired: PairedTimes) -> str:

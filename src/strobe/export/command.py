@@ -13,7 +13,7 @@ Examples:
   strobe export --policy.path=FOLDER --to=EXPORT --format=onnx
 
 More:
-An export in float32 must agree with the policy up to floating-point noise (sums in another order). bf16 is faster on
+An export in float32 must agree with the policy up to floating-point noise (another summation order). bf16 is faster on
 CPUs that have it. int8 computes the products in 8 bits, scaled by 16 observations: that changes the actions by more
 than rounding, so the wider limits judge it, as they judge int8 in a recipe.
 `strobe verify --exported=FOLDER` checks an export again, on other observations or another machine.

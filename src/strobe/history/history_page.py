@@ -63,7 +63,7 @@ def _answers(name: str, trend: Trend) -> list[str]:
         return [
             f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.",
             f"About {before} ms before, {now} ms now, {units.rate(first.summary.median)} ms in the first of "
-            f"{units.count(len(trend.points), 'run')}.",
+            f"{units.count(len(trend.points), 'run')}. Run-to-run noise: {_percent(trend.between_runs)}.",
             *_diff_command(trend, last.shown_in),
         ]
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
@@ -92,7 +92,7 @@ _TRENDS: Columns[tuple[str, Trend]] = [
     figure("First (ms)", lambda named: named[1].points[0].summary.median, units.rate),
     figure("Last (ms)", lambda named: named[1].points[-1].summary.median, units.rate),
     figure("Changes", lambda named: sum(point.changes for point in named[1].points), str),
-    figure("Runs differ by", lambda named: named[1].between_runs, _percent),
+    figure("Run-to-run noise", lambda named: named[1].between_runs, _percent),
     figure("Smallest detectable change", lambda named: named[1].visible, _percent),
     words("Machine", lambda named: named[1].machine),
 ]

@@ -25,7 +25,7 @@ candidates that save too little while the target is far. The report counts them,
 alone takes longer than the target, the command says so at once. One closing run of all steps in alternation gives the
 figures, and the recipe ends with the best step of that run.
 
-An exact treatment must agree with the baseline up to floating-point noise (sums in another order). The others may
+An exact treatment must agree with the baseline up to floating-point noise (another summation order). The others may
 change each action dimension by at most 0.02 σ (RMS) and 0.2 σ in any single action, and may flip no decision (a
 gripper's). σ is the spread of that action dimension. --guard sets other limits. Strobe checks the last step on more
 observations: other prompts, missing cameras, earlier observations again, calls with Real-Time Chunking.

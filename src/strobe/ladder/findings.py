@@ -196,7 +196,9 @@ def _lossy(result: OptimizeResult, last: Measurement, took: float) -> Iterator[t
     if steps > 1:
         needs = result.ladder.needs if result.ladder is not None else []
         saved = sum(need.share for need in needs if "denois" in need.part) * (1 - 1 / steps)
-        least = f", about {ms((1 - saved) * took)} per chunk with one" if saved else ""
+        least_ms = (1 - saved) * took
+        enough = "enough" if result.ladder is not None and least_ms <= result.ladder.target_ms else "not enough alone"
+        least = f", {enough}: 1 step would take about {ms(least_ms)} per chunk" if saved else ""
         kinds.append(f"fewer denoising steps{least}")
     lower = last.limit.lower if last.limit is not None else []
     integers = next((narrower for narrower in lower if narrower.dtype == "int8"), None)

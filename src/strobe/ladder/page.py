@@ -57,6 +57,7 @@ PRICE = (
     "with the same noise, in the action's own units. Limits: {guard}."
 )
 
+EFFECTS = {"exact": "exact", "rounding": "changes the actions by rounding only", "lossy": "changes the actions"}
 SPREADS = " σ is the spread of an action dimension. RMS and flips are those of the worst dimension."
 
 
@@ -401,7 +402,8 @@ def _describe_gain(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
     before = ladder.rungs[[rung.name for rung in ladder.rungs].index(rung.name) - 1]
     comparison = _comparison(result, before.name, rung.name)
     below = "the baseline" if before.name == ladder.rungs[0].name else before.name
-    return rung.effect if comparison is None else f"{_factor(comparison)} as fast as {below}, {rung.effect}"
+    changes = EFFECTS.get(rung.effect, rung.effect)
+    return changes if comparison is None else f"{_factor(comparison)} as fast as {below}; {changes}"
 
 
 def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Comparison | None:

@@ -303,8 +303,8 @@ def climb_by_effect(climb: Climb) -> str:
         return climb.end_at_target()
     climb.leave("no time was left to try it alone", climb.remaining())
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.start.ms / 1e3))
-    one_by_one = f"--time_limit={enough:.0f} tries treatments one by one"
-    return f"no treatment remained to try in a group; {one_by_one}{climb.left_out()}"
+    one_by_one = f"--time_limit={enough:.0f} (s) also tries each treatment alone"
+    return f"all groups of treatments were tried; {one_by_one}{climb.left_out()}"
 
 
 def _groups(climb: Climb, effect: Effect) -> list[Candidate]:

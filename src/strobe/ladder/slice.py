@@ -28,5 +28,4 @@ SLICE = Slice(
             plausible=True,
         ),
     },
-    offers={"model card": "strobe.ladder.model_card:render"},
 )

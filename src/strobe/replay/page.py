@@ -59,7 +59,11 @@ def answers(result: ReplayResult) -> list[str]:
 
 def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
     changes = []
-    for name, words in (("starved_ms", "without an action"), ("held_hz", "loop rate"), ("age_ms", "observation age")):
+    for name, words in (
+        ("starved_ms", "time without an action"),
+        ("held_hz", "loop rate"),
+        ("age_ms", "observation age"),
+    ):
         figures = [column.figures[name] for column in (own, requested)]
         (before, after), unit = (_range(name, figure) for figure in figures), FIGURES[name][1]
         if name == "starved_ms" and not any(figure.value or figure.high for figure in figures):

@@ -145,7 +145,7 @@ class ReplayResult(Answer):
 def starved_chance_text(chance: float | None) -> str:
     """Return the share of future runs that starve with a threshold, in words."""
     if chance is None:
-        return "the recorded calls would not starve the robot, but they are too few to predict a longer call"
+        return "the recorded calls would not starve the robot, but they cannot rule out a longer call"
     if chance <= 1 / 20:
         return "at most one run of 20 like this one would starve"
     return f"up to {math.ceil(20 * chance)} of 20 runs like this one would still starve"

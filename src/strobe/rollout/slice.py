@@ -21,7 +21,6 @@ SLICE = Slice(
                 "strobe.rollout.findings.rollout:RULES",
                 "strobe.rollout.findings.robot:RULES",
                 "strobe.rollout.findings.remote:RULES",
-                "strobe.rollout.findings.lerobot_timer:RULES",
                 "strobe.rollout.findings.cadence:OF_ROLLOUTS",
                 "strobe.core.findings.trust:unseen",
                 "strobe.core.findings.trust:stand_ins",

@@ -28,7 +28,7 @@ _TITLES: dict[FaultKind, str] = {
     "empty": "The server sent an empty answer",
     "undecodable": "The client cannot decode an answer",
     "no actions": "An answer had no actions",
-    "other shape": "The shape of the actions changed",
+    "other shape": "The shape of the action chunk changes between calls",
     "not finite": "Actions were NaN or infinite",
 }
 # The consequence and the place to look, whatever the protocol; `PROTOCOLS` has those of its own client.
@@ -154,7 +154,7 @@ def network(answer: ServerAnswer, _: Thresholds) -> Found:
     if answer.network_measured:
         title = f"The network takes {100 * part.share:.0f} % of a round trip"
         why = "An empty message takes most of that time too, so a smaller payload does not help."
-        do = "Bring the server nearer: a cable instead of radio, no VPN or tunnel, the same building."
+        do = "Bring the server nearer: Ethernet instead of Wi-Fi, no VPN or tunnel, the same building."
     else:
         title = f"{100 * part.share:.0f} % of a round trip is not explained by the server's own clock"
         why = "It is sending, receiving, and the server's work on messages. No measurement separates them."

@@ -111,7 +111,11 @@ def _answers(answer: ServerAnswer) -> list[str]:
         sentences.append(f"Round trip: {listed} ({units.count(len(values), 'call')}).")
     if answer.age is not None:
         sentences.append(_describe_action_age(answer.age))
-    if largest is not None and answer.age is None:
+    rules = {f"server-{fault.kind.replace(' ', '-')}" for fault in answer.faults}
+    failing = next((each for each in answer.findings if each.rule in rules), None)
+    if failing is not None:
+        sentences.insert(2, f"Next: {failing.first_step}")
+    elif largest is not None and answer.age is None:
         sentences.append("Next: add --control_hz=HZ, the robot's control rate, to get the age of each action.")
     return sentences or ["No call returned actions."]
 

@@ -28,10 +28,6 @@ class Timed(Data):
     summary: Summary
     p99: Finite
 
-    def quantile_ms(self, share: float) -> float | None:
-        """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
-        return self.p99 if share == 0.99 else self.summary.quantile(share)
-
 
 class ServerPart(Timed):
     """One part of a round trip; the parts add up to it."""

@@ -36,7 +36,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import minimum_bound
-from strobe.core.cli.display import refuse_log
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command
@@ -77,9 +76,7 @@ class RecordConfig:
 
 def read(argv: Sequence[str]) -> tuple[RecordConfig]:
     """Return the command's flags, checked. Raises UserError."""
-    config = parse(RecordConfig, argv)
-    refuse_log("strobe record only records a data set, and measures nothing")
-    return (config,)
+    return (parse(RecordConfig, argv),)
 
 
 def record_and_say(config: RecordConfig, live: Live) -> int:

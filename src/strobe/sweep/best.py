@@ -172,7 +172,7 @@ def _judge(
             f"{_open(candidate.settings, fixed)} (up to {100 * (ends.high - 1):.2g} % slower)"
             for candidate, ends in held
         ]
-        winner.details.append(f"Not shown to be slower: {_list(named)}.")
+        winner.details.append(f"Statistically tied: {_list(named)}.")
     if len(winner.unjudged) < len(others):
         rest = "" if held else "All others are slower. " if not winner.unjudged else "The rest is slower. "
         winner.details.append(f"{rest}Level: 95 % for all pairs of configurations together, from the repeats.")
@@ -208,7 +208,7 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
 
 def _condition_clause(wish: Wish) -> str:
     conditions = ", ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-    return f", of the configurations with {conditions}" if conditions else ""
+    return f", with {conditions}" if conditions else ""
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:

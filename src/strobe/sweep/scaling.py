@@ -109,7 +109,7 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
         if distinct == 2:
             sentence += ". It rests on two values, so its shape is not tested"
     if curved and effect in ("shown", "inconclusive"):
-        sentence += f". Neither a power nor a line fits within {CURVED * 100:.0f} %: look at the plot"
+        sentence += f". Neither a power law nor a straight line fits within {CURVED * 100:.0f} %: look at the plot"
     return Scaling(
         measurement=measurement,
         figure=figure,

@@ -82,6 +82,8 @@ def _answers(answer: TraceAnswer) -> list[str]:
     devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
     if not sentences and devices:
         sentences.append(_busiest_sentence(devices))
+    waiting = next((each for each in answer.findings if each.rule == "trace-late-rank" and sentences), None)
+    sentences += [f"Next: {waiting.first_step}"] if waiting is not None else []
     sentences += [_device_summary(rank, device) for rank, device in devices]
     for rank in answer.ranks[:RANKS]:
         if not rank.devices:
@@ -102,7 +104,7 @@ def _most_waiting(waits: RankWaits) -> list[str]:
     waited, collectives = units.short_ms(most.waiting_ms), units.count(waits.collectives, "collective")
     others = "other ranks" if most.name == last.name or 2 * last.last <= waits.collectives else last.name
     return [
-        f"{most.name} waits {waited} ms for {others}.",
+        f"{most.name} waits {waited} ms in total for {others}.",
         f"{last.name} came last in {last.last:,} of {collectives}; the others waited for it there.",
     ]
 

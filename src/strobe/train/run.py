@@ -225,7 +225,7 @@ def make_answer(
     training.mfu = training_mfu(recorded, described.ceiling)
     result = TrainResult(
         strobe_version=__version__,
-        title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
+        title=f"{info.name}: where {len(steps):,} steps of lerobot-train spend their time",
         subject=info,
         machine=described,
         status="complete" if ended is None else "interrupted" if isinstance(ended, KeyboardInterrupt) else "failed",

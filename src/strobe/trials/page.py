@@ -65,7 +65,7 @@ def _decision(result: TrialsResult) -> str:
     if kind in ("better", "worse"):
         return f"{second} succeeds {'more' if kind == 'better' else 'less'} often than {first}."
     if kind == "undecided":
-        return f"Inconclusive: {units.count(result.rates.pairs, 'pair')} do not separate {second} from {first}."
+        return f"Inconclusive: {units.count(result.rates.pairs, 'pair')} cannot distinguish {second} from {first}."
     return f"{second} loses at most {points(result.margin)} of success vs {first}."
 
 

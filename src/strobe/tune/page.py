@@ -57,7 +57,7 @@ def answers(result: TuneResult) -> list[str]:
 
 
 def _answers(result: TuneResult, tuning: Tuning) -> list[str]:
-    at = f"At {tuning.latency}"
+    at = f"At {tuning.latency} latency"
     if tuning.hopeless:
         played = f"{units.count(tuning.played, 'episode')} of {units.count(len(tuning.settings), 'setting')}"
         return [
@@ -102,7 +102,7 @@ def _held_out(result: TuneResult, closing: Closing, prefix: str) -> str:
     if closing.times is None:
         time = f"time to task is not judged: {closing.times_not_judged}"
     else:
-        time = "also faster" if closing.times.kind == "sooner" else f"it {time_in_words(closing.times)}"
+        time = "also finishes sooner" if closing.times.kind == "sooner" else f"it {time_in_words(closing.times)}"
     verdict = "" if paired.decision.kind == "better" else f"{verdict_in_words(paired.decision.kind, result.margin)}, "
     pairs = units.count(paired.pairs, "paired episode")
     return f"{prefix or 'Held-out: '}{verdict}{success}, {difference}, {pairs}; {time}."

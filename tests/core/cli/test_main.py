@@ -162,7 +162,7 @@ WRONG = {
         ],
         "no LeRobotDataset at /no/d",
     ),
-    "doctor of an area that is none": (["doctor", "--only=clok"], "did you mean 'clock'"),
+    "doctor of an area that is none": (["doctor", "--only=nois"], "did you mean 'noise'"),
     "doctor of a device that is not there": (["doctor", "--device=xpu"], "no xpu device"),
     "profiler that training has not": (["train", "--python_profile=line", "--", "--policy.type=act"], "cprofile"),
 }

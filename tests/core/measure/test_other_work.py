@@ -82,7 +82,7 @@ class Nothing:
     """No flags."""
 
 
-@pytest.mark.parametrize(("heavy", "said"), [("timed", True), ("untimed", True), ("", False)])
+@pytest.mark.parametrize(("heavy", "said"), [("timed", True), ("untimed", True), (None, False)])
 def test_a_command_says_it_before_it_begins_and_in_its_notes(monkeypatch, capsys, heavy, said) -> None:
     looks: list[None] = []
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from strobe.core import demo
-from strobe.core.cli.display import WIDTH, log, refuse_log, show
+from strobe.core.cli.display import WIDTH, show
 from strobe.core.cli.live import shown_if_slow
 from strobe.core.cli.summaries import keep_summary
 from strobe.core.errors import NotKeptError, is_full, make_not_kept_error, os_error_reason
@@ -98,11 +98,9 @@ def keep(
 
     Raises:
         NotKeptError: the folder, or its page, could not be written.
-        UserError: ``page_file`` cannot be written; `--log` was given, and no root.
+        UserError: ``page_file`` cannot be written.
     """
     folder: Path | None = None
-    if root is None:
-        refuse_log("the answer is not saved; --output_dir=FOLDER saves it")
     try:
         show(answer)
     finally:  # a reader that is gone (`| head`) must not cost the run
@@ -143,7 +141,6 @@ def write_run(
         raise make_not_kept_error("run", "--output_dir", folder, error) from None
     keep_summary(answer, folder)
     _write_page(answer, folder)
-    log(answer, folder.name)
     return folder
 
 
@@ -165,7 +162,6 @@ def save_answer(answer: Answer, folder: Path) -> None:
                 raise make_not_kept_error(what, flag, folder, error) from None
             keep_summary(answer, folder)
             _write_page(answer, folder)
-    log(answer, folder.name)
     print(f"\nreport   {folder / store.REPORT}")
     if is_sweep:
         print(f"cells    {folder / 'cells'}")

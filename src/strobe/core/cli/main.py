@@ -121,9 +121,9 @@ def _run(arguments: list[str]) -> int:
 
     quicken()
     at = rest.index("--") if "--" in rest else len(rest)  # LeRobot's arguments follow
-    style, log, own = display.take_flags(rest[:at])
+    style, own = display.take_flags(rest[:at])
     argv = [*own, *rest[at:]]
-    with display.apply_style(style, log):
+    with display.apply_style(style):
         run = slices.load(known.module).run
         try:
             return run(argv)
@@ -134,7 +134,7 @@ def _run(arguments: list[str]) -> int:
 
 def listed_commands() -> str:
     """Return the commands by groups, each with what it answers, for a terminal."""
-    from strobe.core.cli.groups import group_commands
+    from strobe.core.slices import group_commands
 
     lines = []
     for group, commands in group_commands().items():

@@ -15,15 +15,11 @@ More:
 Further examples:
   strobe report RUN --depth 2
   strobe report RUN --output report.md              Markdown, for a pull request
-  strobe report RUN --output ladder.png             its main figure, for a talk
   strobe report RUN --format rrd                    a rollout's cameras, actions, queue and sections on one timeline
-  strobe report RUN --format model-card --output CHECKPOINT/README.md
-  strobe report RUN --log=trackio                   its figures in Trackio, or --log=wandb
   strobe report rank0.json.gz rank1.json.gz --output ranks.html      or the folder that holds them
 
 A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). It has cameras and joints if the run saved
-them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata. The text and the
-other results of a card that is there stay.
+them: strobe rollout --observations.
 """
 
 from __future__ import annotations
@@ -36,12 +32,12 @@ from typing import TYPE_CHECKING
 
 from strobe.core import slices
 from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
-from strobe.core.cli.display import log, refuse_log, show
+from strobe.core.cli.display import show
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command
 from strobe.core.cli.summaries import summary_of_run
-from strobe.core.errors import UserError, legible, os_error_reason
+from strobe.core.errors import UserError, legible
 from strobe.core.runs import store
 
 if TYPE_CHECKING:
@@ -50,7 +46,7 @@ if TYPE_CHECKING:
 RECORDINGS = ("rrd", "mcap")  # formats for viewers of recordings
 
 # Ending of --output → the format that it means.
-ENDS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "console", ".png": "png"}
+ENDS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "console"}
 ENDS |= {f".{name}": name for name in RECORDINGS}
 
 
@@ -61,12 +57,10 @@ class ReportConfig:
     # A run folder, its result.json, a folder of runs, or the traces of torch.profiler.
     runs: list[Path] = field(default_factory=list, metadata=positional("RUN"))
     # Print or write only this. A rollout can also be a recording (rrd, mcap).
-    format: str | None = field(
-        default=None, metadata=choice_bound("console", "markdown", "html", "model-card", "png", *RECORDINGS)
-    )
+    format: str | None = field(default=None, metadata=choice_bound("console", "markdown", "html", *RECORDINGS))
     # Show this many levels of parts (default: all).
     depth: int | None = field(default=None, metadata=minimum_bound(1))
-    # Write to this file; its ending gives the format (.html, .md, .txt, .png, .rrd, .mcap), unless --format does.
+    # Write to this file; its ending gives the format (.html, .md, .txt, .rrd, .mcap), unless --format does.
     output: Path | None = None
 
 
@@ -77,8 +71,6 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
         config.format = ENDS.get(config.output.suffix.lower())
         if config.format is None:
             raise UserError(f"--output={config.output}: name a file that ends in {', '.join(ENDS)}, or give --format")
-    if config.format in (*RECORDINGS, "model-card", "png"):
-        refuse_log(f"--format={config.format} only writes a file; leave it out, or give --format=console")
     return (config,)
 
 
@@ -87,7 +79,7 @@ def report(config: ReportConfig, live: Live) -> int:
     shape, output = config.format, config.output
     if files := _named_traces(config.runs):
         answer = _read_traces(config.runs, files, shape, live)
-        return _report(answer, config, _page_path(config.runs), config.runs[0].name)
+        return _report(answer, config, _page_path(config.runs))
     if len(config.runs) > 1:
         raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
     (run,) = config.runs
@@ -96,20 +88,15 @@ def report(config: ReportConfig, live: Live) -> int:
     if run.is_dir() and not (run / store.RESULT).is_file() and any(run.glob(f"*/{store.RESULT}")):
         return _index(run, shape, output, live)
     folder = run if run.is_dir() else run.parent
-    return _report(store.load_answer(run), config, folder / store.REPORT, folder.resolve().name)
+    return _report(store.load_answer(run), config, folder / store.REPORT)
 
 
-def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) -> int:
-    """Show or write one answer, which is logged as ``name``. Its page goes to ``page_file`` without --output."""
+def _report(answer: Answer, config: ReportConfig, page_file: Path) -> int:
+    """Show or write one answer. Its page goes to ``page_file`` without --output."""
     from strobe.core.cli.keep import render_markdown, render_text
     from strobe.core.kinds import page
 
     shape, output = config.format, config.output
-    if shape == "model-card":
-        return _card(answer, output)
-    if shape == "png":
-        return _picture(answer, output)
-    log(answer, name)
     if shape in (None, "html"):
         file = output or page_file
         content = page(answer, config.depth, page_file.parent)
@@ -167,7 +154,7 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
     from strobe.core.cli.keep import complete
     from strobe.core.findings.thresholds import DEFAULTS
 
-    if shape in (*RECORDINGS, "model-card"):
+    if shape in RECORDINGS:
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
     started = time.monotonic()
     with live:
@@ -199,7 +186,6 @@ def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> 
 
     if shape not in (None, "html"):
         raise UserError(f"{folder} contains several runs, and --format={shape} shows one: name one of them")
-    refuse_log(f"{folder} contains several runs; name one of them")
     lines, left_out = [], []
     with live:
         for name, file in live.each("reading runs", list(store.iter_results(folder, parts=False)), "runs"):
@@ -221,34 +207,6 @@ def _write_page(file: Path) -> None:
     from strobe.core.kinds import page
 
     store.write_text(file.parent / store.REPORT, page(store.load_answer(file), folder=file.parent))
-
-
-def _card(answer: Answer, output: Path | None) -> int:
-    """Print a model card, or write it; an existing card gets a new part. Raises UserError."""
-    render = slices.require_offer("model card")
-    if output is None:
-        print(render(answer), end="")
-        return 0
-    try:
-        earlier = output.read_text(encoding="utf-8") if output.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"cannot read {output}: {os_error_reason(error) if isinstance(error, OSError) else error}"
-        ) from None
-    store.write_text(output, render(answer, earlier))
-    print(f"card: {output}{' (its other text stays)' if earlier else ''}")
-    return 0
-
-
-def _picture(answer: Answer, output: Path | None) -> int:
-    """Write the answer's main figure as a PNG. Raises UserError without a browser, or if it cannot be written."""
-    from strobe.core.kinds import document, figures
-    from strobe.core.report import picture
-
-    file = output or Path(f"{answer.study.replace(' ', '-')}.png")
-    picture.write(file, document(answer), figures(answer))
-    print(f"picture: {file}")
-    return 0
 
 
 def _recording(run: Path, shape: str, output: Path | None) -> int:

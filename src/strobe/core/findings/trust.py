@@ -72,16 +72,16 @@ def inconclusive(result: Result, _: Thresholds) -> Found:
         if verdict.kind != "inconclusive":
             continue
         why = "The interval is wide enough to hide a difference that matters."
-        do = "Close other programs, plug in the power, and measure longer: --seconds=120."
+        do = f"Close other programs, plug in the power, and repeat with {verdict.longer}."
         if verdict.cause == "a queue":
             why = "The typical call only takes an action from a queue. Making a chunk costs time in the few others."
             do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
         elif verdict.cause == "too few":
             why = f"Fewer than {verdict.needed} pairs cannot show a difference."
-            do = "Measure longer: leave out --iterations, or give --seconds=120."
+            do = f"Repeat with {verdict.longer}."
         elif verdict.cause == "too short" or not interval.low <= 1 <= interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
-            do = "Measure longer: leave out --iterations, or give --seconds=120."
+            do = f"Repeat with {verdict.longer}."
         evidence = {"ratio": verdict.ratio, "low": interval.low, "high": interval.high, "pairs": verdict.pairs}
         yield evidence, locals()
 

@@ -58,7 +58,11 @@ def _next_step(result: Result, m: Measurement) -> str | None:
     if find_filled_calls(m.samples.values) is not None:
         return "measure the method that makes a chunk, such as predict_action_chunk."
     todo = next((finding.do for finding in result.findings if finding.rule == "biggest-part"), None)
-    return f"{todo[:1].lower()}{todo[1:]}" if todo else None
+    if todo:
+        return f"{todo[:1].lower()}{todo[1:]}"
+    if m.phase == "inference" and result.command[:2] == ["strobe", "breakdown"]:
+        return "strobe optimize, with the same --policy flags, tries what makes it faster."
+    return None
 
 
 def biggest(components: Sequence[Component]) -> Component | None:

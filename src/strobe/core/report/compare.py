@@ -15,8 +15,6 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import RANDOM_WEIGHTS
 
-MOST_ITERATIONS = 500  # beyond this, a quieter machine helps sooner than more pairs
-
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
     """Return the document of a comparison; ``depth`` limits the levels of its trees."""
@@ -77,9 +75,7 @@ def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
 def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[Comparison]) -> str | None:
     verdict, broken = decisive[0].verdict, next((pair for pair in decisive if _is_broken(pair)), None)
     if verdict.kind == "inconclusive" and verdict.cause != "a queue" and broken is None:
-        if verdict.pairs and verdict.needed and verdict.needed <= MOST_ITERATIONS:
-            return f"repeat with --iterations={verdict.needed}."
-        return "close other programs, then repeat with --seconds=120."
+        return f"close other programs, then repeat with {verdict.longer}."
     known = [pair.agreement for pair in judged if pair.agreement is not None]
     if result.subject.source == RANDOM_WEIGHTS and any(
         same.largest_error > 0 and not same.on_purpose for same in known

@@ -22,7 +22,7 @@ A = TypeVar("A", bound=Answer, contravariant=True)
 
 
 class Page(Protocol[A]):
-    """The report on one kind of answer: the file of this package that is called like the study.
+    """The report on one kind of answer: the module that the kind's slice names as its page.
 
     ``depth`` is the number of levels to show of an answer's trees, None for all.
     """

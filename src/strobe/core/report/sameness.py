@@ -21,7 +21,7 @@ SENTENCES = 6  # candidates that have a sentence each
 # Yardstick → what changes the actions, in a table and as the subject of a sentence.
 NAMES: dict[YardstickName, str] = {"reordered sums": "floating-point noise"}
 MOVES = {
-    "reordered sums": "floating-point noise (sums in another order)",
+    "reordered sums": "floating-point noise (another summation order)",
     "another noise draw": "another noise seed",
     "neighbouring frame": "the neighbouring frame",
     "another observation": "another observation",

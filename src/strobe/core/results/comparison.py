@@ -9,6 +9,8 @@ from pydantic import Field
 from strobe.core.results.agreement import Agreement, Effect, Outcome, outcome
 from strobe.core.results.data import Data, Finite, Interval
 
+MOST_ITERATIONS = 500  # beyond this, a quieter machine helps sooner than more pairs
+
 
 class Verdict(Data):
     """Outcome of a comparison. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
@@ -34,6 +36,12 @@ class Verdict(Data):
     def text(self) -> str:
         """The decision and its numbers."""
         return f"{self.sentence} {self.detail}" if self.detail else self.sentence
+
+    @property
+    def longer(self) -> str:
+        """The flag with which a longer run is conclusive, or may be."""
+        few = self.pairs and self.needed and self.needed <= MOST_ITERATIONS
+        return f"--iterations={self.needed}" if few else "--seconds=120"
 
 
 class GradientAgreement(Data):

@@ -17,8 +17,7 @@ from strobe.core.results.traits import TreatmentTraits
 from strobe.core.runs import recipe_file as files
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.treated import Treated
-from strobe.core.treatments.treatment import Effect, Spec, Treatment, Undo, Variant
+from strobe.core.treatments.treatment import Effect, Spec, Treatment, Undo
 
 ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
@@ -155,16 +154,6 @@ def merge_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tupl
     made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
     made += [(catalogue.spec_rank(spec), catalogue.make(spec)) for spec in specs]
     return tuple(treatment for _, treatment in sorted(made, key=lambda ranked: ranked[0]))
-
-
-def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo:
-    """Put ``recipe`` on ``subject`` until the result is called, or for good.
-
-    Raises:
-        UserError: it is for another type, or a rung does not fit; then nothing of it is left on.
-    """
-    require_kind(subject.info.kind, recipe, name)
-    return Treated(subject, Variant(name, make_treatments(recipe, name))).revert
 
 
 def differences(recipe: Recipe, name: str = "recipe") -> list[str]:

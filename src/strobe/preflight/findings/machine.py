@@ -129,8 +129,8 @@ def _faster(wiring: Wiring, covered: int, measured: CallTime) -> list[str]:
         ways.append(f"give fewer denoising steps: --policy.{timing.steps_field}, now {timing.steps}")
     fps = 1e3 * covered / measured.ms
     if fps >= 1:
-        slower = ", with data recorded at that rate" if timing.data_fps and fps < timing.data_fps else ""
-        ways.append(f"give --fps={math.floor(fps)}, at which {covered} control ticks last as long as a call{slower}")
+        slower = ", and record data at that rate" if timing.data_fps and fps < timing.data_fps else ""
+        ways.append(f"give --fps={math.floor(fps)}, where one call fits into {covered} control ticks{slower}")
     return ways
 
 

@@ -1,4 +1,4 @@
-"""What a run gave the policy: each joint's position next to the range that the policy's statistics know."""
+"""What a run gave the policy, next to the policy's statistics: joints of all ticks, and the first observation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import numpy as np
 from strobe.preflight.results.wiring import FedImage, FedJoint, WiredFeature, Wiring, scales
 
 STATE = "observation.state"
+IMAGES = "observation.images."
+IMAGENET = (0.485, 0.456, 0.406)  # torchvision's means, which LeRobot writes over those of the data by default
+SAME = 1e-3
+STATS = ("mean", "std")
 EDGE = 0.25  # normalised: a position that is nearer to the range is in it
 
 
@@ -50,12 +54,6 @@ def add_fed(wiring: Wiring, joints: Sequence[str], positions: Sequence[Sequence[
             )
         )
     wiring.fed = found or None
-
-
-IMAGES = "observation.images."
-IMAGENET = (0.485, 0.456, 0.406)  # torchvision's means, which LeRobot writes over those of the data by default
-SAME = 1e-3
-STATS = ("mean", "std")
 
 
 def add_first(wiring: Wiring, observation: Mapping[str, Any], filmed: Collection[str] | None = None) -> None:

@@ -53,9 +53,9 @@ def _stale(rollout: Rollout, bus: Bus) -> Found:
     Why: One answer came after the driver's time limit. The driver sent its request again and took the late answer as
         the new one. It has been one answer behind since, because its serial library never empties the port's input.
         LeRobot logs nothing.
-    Do: Start the run again: connecting empties the port. Throw recordings of this run away, because every observation
-        was {tick_ms:.0f} ms older than its time stamp. Give the adapter a latency timer of 1 ms and a USB port of its
-        own. Run nothing else on this machine.
+    Do: Start the run again: connecting flushes the serial buffer. Throw recordings of this run away, because every
+        observation was {tick_ms:.0f} ms older than its time stamp. Give the adapter a latency timer of 1 ms and a USB
+        port of its own. Run nothing else on this machine.
     """
     if bus.stale >= MAX_STALE_READS and bus.stale_from_s is not None:
         until, last = (", until the run's end", ", also the last one") if bus.stale_at_end else ("", "")

@@ -237,8 +237,8 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
         do = "Look at the longest calls in the course of the run: something holds the inference thread up."
         if queue.threshold is not None and queue.threshold < needed:
             do = (
-                f"Give --inference.queue_threshold={needed}, for the longest recorded call. Another run may have a "
-                "longer "
+                f"Give --inference.queue_threshold={needed}, which covers the longest recorded call. Another run may "
+                "have a longer "
             )
             do += "call: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
     yield {"starved": share, "gain_share": share, "queue_threshold": needed}, locals()
@@ -261,7 +261,7 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 @finding("poisoned-delay", "warning")
 def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
-    """A slow first call poisons the delay that Real-Time Chunking assumes.
+    """A slow first call inflates the delay that Real-Time Chunking assumes.
 
     Found: The first call took {first_ms:,.0f} ms = {delays.first_needed} actions. Later calls needed {needed:.0f}
         actions, and RTC assumed {assumed:.0f}.{dropped}
@@ -282,7 +282,7 @@ def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
 
 @finding("poisoned-delay", "warning")
 def _slow_later(inference: Inference, delays: Delays, assumed: float) -> Found:
-    """One slow call poisons the delay that Real-Time Chunking assumes.
+    """One slow call inflates the delay that Real-Time Chunking assumes.
 
     Found: The longest call took {call_ms:,.0f} ms = {delays.needed.max:.0f} actions. Most calls needed {needed:.0f}
         actions, and RTC assumed {assumed:.0f}.

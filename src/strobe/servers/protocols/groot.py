@@ -38,7 +38,6 @@ PING_MS = 1000
 MOST_ASKED = 2**27  # bytes of an observation that a server may ask for
 SIZE = (256, 256)  # size of synthetic images
 LANGUAGE = "annotation.human.task_description"  # key of the task, if the server names none
-_MODALITIES = ("video", "state", "action", "language")
 
 
 class GrootWire(Wire):

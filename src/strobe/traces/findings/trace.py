@@ -181,11 +181,11 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
         rank, device, share, others = worst
         where, gain = rank.device_label(device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
         unknown = ""
-        do = "Let collectives overlap the computation: buckets of DDP, prefetching of FSDP, an earlier exchange."
+        do = "Let collectives overlap the computation: DDP bucketing, FSDP prefetching, an earlier exchange."
         if answer.waits is None:
             unknown = " One trace cannot show how much of that is waiting for a slow rank."
             do = "Give the traces of all ranks to `strobe report` to see who waits. Then let collectives overlap the "
-            do += "computation: smaller or larger buckets of DDP, prefetching of FSDP, embeddings exchanged earlier."
+            do += "computation: smaller or larger DDP buckets, FSDP prefetching, embeddings exchanged earlier."
         yield {"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share}, locals()
 
 
@@ -215,7 +215,7 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
     if latest.last >= LATE * waits.collectives:
         title = f"The other ranks wait for {latest.name}"
         do = f"Compare the parts of {latest.name} with those of {longest.name}. Usual causes: a larger batch, slower "
-        do += "loading, a hotter card."
+        do += "loading, thermal throttling."
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
     gain, gain_share = _gain(span, longest.waiting_ms), longest.waiting_ms / span
     yield {"waiting_ms": longest.waiting_ms, "last": latest.last, "gain_share": gain_share}, locals()

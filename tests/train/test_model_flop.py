@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from strobe.core.measure.model_flop import ModelFlop
+from strobe.train.utilisation import ModelFlop
 
 BATCH, IN, WIDTH, OUT = 5, 7, 11, 3
 FIRST, SECOND = 2 * BATCH * IN * WIDTH, 2 * BATCH * WIDTH * OUT  # FLOP of a layer's forward pass
