@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
 from strobe.core.families.registry import denoising_steps, steps_field
-from strobe.core.measure.components import top_level
 from strobe.core.measure.planning import foresight
 from strobe.core.measure.sampling import Progress, SamplingBudget
-from strobe.core.measure.statistics import steps_line
+from strobe.core.measure.statistics import steps_line, top_level
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.answer import Result
 from strobe.core.results.data import Interval
