@@ -73,7 +73,7 @@ def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None
     assert "`000300` is the best checkpoint." in shown
     for each in (first, second):
         assert f"{each.name} was eliminated after {each.starts} starts: it succeeds less often than 000300." in shown
-    assert "All statements on success together are right at 95 %" in shown
+    assert "All verdicts on success hold together at 95 %" in shown
 
 
 def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None
     assert [each.by for each in result.elimination.checkpoints] == [None, None]
     assert result.elimination.best == "b", "of equal ones the one that takes less time"
     shown = text(result)
-    assert "Inconclusive: 100 starts do not separate `a` and `b`." in shown
+    assert "Inconclusive: 100 starts cannot distinguish `a` and `b`." in shown
     assert "is the best checkpoint" not in shown
-    assert "Time to task: a finishes 2" in shown
+    assert "Time to task: a takes 2" in shown
     assert "later" in shown
 
 
@@ -94,7 +94,7 @@ def test_a_cut_says_what_was_seen_and_goes_on_to_the_same_answer(tmp_path: Path)
     whole = run_elimination(tmp_path / "whole", UNEQUAL)
     cut = run_elimination(tmp_path / "cut", UNEQUAL, cut=10)
     assert cut.status == "interrupted"
-    assert "Inconclusive: 3 starts do not separate `000100`, `000200` and `000300`." in text(cut)
+    assert "Inconclusive: 3 starts cannot distinguish `000100`, `000200` and `000300`." in text(cut)
     again = run_elimination(tmp_path / "cut", UNEQUAL, resume=True)
     assert again.elimination == whole.elimination
     assert again.variants == whole.variants

@@ -69,7 +69,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     # Tiny Diffusion looks at two observations; calls come after ticks 0 and 5, and one would come after 10.
     assert own.loop.drawn == 4 / 10
     out, err = capsys.readouterr()
-    assert "A chunk takes about" in out
+    assert "Latency of a chunk ≈" in out
     assert "2 pairs cannot exclude a loss of 10 points" in err
     assert "SUCCESS AGAINST LATENCY" in out
     assert "Random weights" in " ".join(out.split())

@@ -68,7 +68,7 @@ def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_pat
     assert two.time.paired.kind == "later"
     said = document(result).answers
     assert "5 steps: it is not worse by more than 10 points, and it finishes 1.4 × sooner [1.4, 1.4]." in said
-    assert "2 steps: it is not worse by more than 10 points, and it finishes 1.5 × later [1.5, 1.5]." in said
+    assert "2 steps: it is not worse by more than 10 points, and it takes 1.5 × as long [1.5, 1.5]." in said
     assert any(line.startswith(f"{FIRST}: the task takes 4.61 s (mean of") for line in said)
     text = " ".join(render_text(result).split())
     assert "a failure counted as its limit of 10 s" in text
@@ -91,9 +91,9 @@ def test_a_faster_time_never_hides_a_loss_of_success(tmp_path):
 def test_the_planted_paradox_is_called_and_a_waiting_button_too(tmp_path):
     result = set_chunk_times(evaluate_timed(tmp_path, {FIRST: 3.0, "5 steps": 4.2, "2 steps": 3.0}), 2.0)
     found = rules(result)
-    assert "A chunk is 1.8 to 2.2 × as fast. The variant finishes 1.4 × later" in found["faster-chunk-slower-task"]
+    assert "A chunk is 1.8 to 2.2 × as fast. The variant takes 1.4 × as long" in found["faster-chunk-slower-task"]
     assert "does not finish sooner" in found["faster-chunk-not-sooner"]
-    assert any("× later [1.4, 1.4], though a chunk is 2 × as fast." in line for line in document(result).answers)
+    assert any("× as long [1.4, 1.4], though a chunk is 2 × as fast." in line for line in document(result).answers)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_gain_is_shown_after_eight_pairs_and_not_after_seven():
     assert judge_times(before[:7], after[:7]).kind == "not shown"
     turned = judge_times(after, before)
     assert turned.kind == "later"
-    assert time_in_words(turned) == "finishes 1.4 × later [1.4, 1.4]"
+    assert time_in_words(turned) == "takes 1.4 × as long [1.4, 1.4]"
 
 
 def test_the_same_times_are_not_sooner_which_is_not_the_same_as_not_shown():

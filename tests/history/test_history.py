@@ -67,6 +67,7 @@ def test_a_change_is_found_where_it_is_and_runs_after_it_are_judged_against_it()
     assert said == [
         "inference of act is 18 % faster since run-10.",
         "act, breakdown: inference: 149 → 122 ms over 13 runs.",
+        "Next: strobe diff run-9 run-10",
     ]
 
 

@@ -55,7 +55,7 @@ def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(climb):
     assert all(c.verdict.pairs >= 6 for c in result.comparisons)
     assert all(one.verdict is not None for one in ladder.tries[1:])
     assert build_recipe(result).treatments == ladder.rungs[2].treatments
-    assert "no treatment remained to try in a group" in ladder.ended
+    assert "all groups of treatments were tried" in ladder.ended
 
 
 def test_with_time_enough_they_climb_one_by_one(climb):

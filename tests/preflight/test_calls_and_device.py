@@ -82,7 +82,7 @@ def test_the_longer_chunk_that_is_named_fixes_it(stage: Wired):
 def test_the_lower_rate_that_is_named_fixes_it(stage: Wired):
     finding = late(read_timed_wiring(stage, 600.0))
     assert finding is not None
-    assert "--fps=16, at which 10 control ticks last as long as a call, with data recorded at that rate" in finding.do
+    assert "--fps=16, where one call fits into 10 control ticks, and record data at that rate" in finding.do
     assert late(read_timed_wiring(stage, 600.0, fps=16.0)) is None
 
 

@@ -74,7 +74,7 @@ def test_the_runs_own_settings_are_played_as_they_were_recorded(threshold):
     assert value(result, "as it was", "age_ms") == pytest.approx(value(result, "recorded", "age_ms"), abs=40)
     assert value(result, "as it was", "held_hz") == pytest.approx(30, rel=1e-3)
     assert value(result, "ideal loop", "starved") == 0
-    assert ("The loop starved" in result.verdict) == (starved > 0)
+    assert ("The robot starved" in result.verdict) == (starved > 0)
 
 
 def test_late_ticks_are_as_late_again():
@@ -171,7 +171,7 @@ def test_the_smallest_threshold_is_the_value_to_set(monkeypatch):
     (finding,) = (one for one in result.findings if one.rule == "replay-threshold")
     assert f"--inference.queue_threshold={result.least_threshold}" in finding.do
     assert result.starves_chance is None, "so few calls say nothing of the longest"
-    assert "too few" in finding.title
+    assert "cannot rule out a longer call" in finding.title
     fixed = make_replay(found, lerobot={"inference__queue_threshold": result.least_threshold})
     assert value(fixed, "as asked", "starved") == 0
     assert "replay-fixes" in {one.rule for one in fixed.findings}
@@ -361,7 +361,7 @@ def test_the_command_shows_and_keeps_a_replay(rollout_folder, tmp_path, capsys):
     given = ["replay", str(rollout_folder), "--inference.queue_threshold=12", "--draws=3", f"--output_dir={out}"]
     assert main([*given, "--full"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "The recording is damaged, one of its lines cannot be read. The rest of it says: The loop starved" in said
+    assert "The recording is damaged, one of its lines cannot be read. The rest of it says: The robot starved" in said
     assert "record the run with `strobe rollout --observations" in said
     (folder,) = out.iterdir()
     result = store.load_answer(folder)

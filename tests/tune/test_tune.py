@@ -87,9 +87,9 @@ def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: Po
     assert tuning.closing.times is not None
     assert tuning.closing.times.kind == "sooner"
     said = kinds.document(result).answers
-    assert said[0] == "At 100 ms, execute 4 actions per chunk instead of 32."
+    assert said[0] == "At 100 ms latency, execute 4 actions per chunk instead of 32."
     assert said[1].startswith("Held-out: ")
-    assert said[1].endswith("; also faster.")
+    assert said[1].endswith("; also finishes sooner.")
     assert said[2].endswith("--inference.type=sync --policy.n_action_steps=4")
     assert console_text(result)
     whole = markdown.render(kinds.document(result))

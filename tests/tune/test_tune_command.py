@@ -29,7 +29,7 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
         "sync, 32 actions, at 200 ms", "sync, 4 actions, at 200 ms", "sync, 8 actions, at 200 ms",
     }  # fmt: skip
     shown = " ".join(capsys.readouterr().out.split())
-    assert "At 200 ms, no setting succeeds. 0 of 42 episodes of 3 settings succeed in PushT-v0." in shown
+    assert "At 200 ms latency, no setting succeeds. 0 of 42 episodes of 3 settings succeed in PushT-v0." in shown
     result: Any = store.load_answer(folder)
     (tuning,) = result.tunings
     assert (tuning.ticks, tuning.hopeless, tuning.winner) == (2, True, "")

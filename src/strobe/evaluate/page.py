@@ -188,7 +188,7 @@ def _describe_variant(result: EvaluateResult, first: EvaluatedVariant, variant: 
     return (
         f"{_subject(variant)}: {success}, difference "
         f"{rates.whole_points(paired.difference, paired.decision.interval)}, "
-        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}{_fast(variant)}."
+        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}{_fast(variant, "; ")}."
     )
 
 
@@ -198,9 +198,9 @@ def _describe_briefly(variant: EvaluatedVariant) -> str:
     return f"{_subject(variant)} {rates.whole_points(paired.difference, paired.decision.interval)}{_fast(variant)}"
 
 
-def _fast(variant: EvaluatedVariant) -> str:
+def _fast(variant: EvaluatedVariant, after: str = ", ") -> str:
     speed = _speed(variant)
-    return f", {units.number(speed, 2)} × as fast" if speed is not None else ""
+    return f"{after}{units.number(speed, 2)} × as fast" if speed is not None else ""
 
 
 def _describe_variants(result: EvaluateResult) -> list[str]:
