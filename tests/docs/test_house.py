@@ -61,7 +61,9 @@ def test_a_budget_holds_growth_and_asks_to_be_lowered(script: ModuleType) -> Non
     assert list_complaints(script, FIGURES | {"lines of cli": 8301}) == [], "a small change needs no other budget"
     assert list_complaints(script, FIGURES | {"lines of cli": 8300}) == ["lines of cli"], "room to spare"
     assert list_complaints(script, FIGURES | {"modules": 598}) == ["modules"], "room to spare"
-    assert list_complaints(script, FIGURES | {"lines of trials": 1}) == ["lines of trials"], "a new folder has no budget"
+    assert list_complaints(script, FIGURES | {"lines of trials": 1}) == ["lines of trials"], (
+        "a new folder has no budget"
+    )
     assert list_complaints(script, {"modules": 600}) == ["lines of cli"], "the folder is gone, and its budget is there"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,8 +85,7 @@ def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None
     shown = text(result)
     assert "Inconclusive: 100 starts cannot distinguish `a` and `b`." in shown
     assert "is the best checkpoint" not in shown
-    assert "Time to task: a takes 2" in shown
-    assert "later" in shown
+    assert re.search(r"Time to task: a takes 2.* × as long", shown)
 
 
 def test_a_cut_says_what_was_seen_and_goes_on_to_the_same_answer(tmp_path: Path) -> None:
