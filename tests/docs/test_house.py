@@ -49,22 +49,20 @@ BUDGETS = {"lines of cli": 8500, "modules": 600}
 FIGURES = {"lines of cli": 8440, "modules": 600}
 
 
-def list_complaints(script: ModuleType, figures: dict[str, int]) -> list[str]:
+def judge(script: ModuleType, figures: dict[str, int]) -> list[str]:
     """Return the names of the figures that the judge complains about."""
     return [line.partition(":")[0] for line in script.judge(figures, BUDGETS)]
 
 
 def test_a_budget_holds_growth_and_asks_to_be_lowered(script: ModuleType) -> None:
-    assert list_complaints(script, FIGURES) == []
-    assert list_complaints(script, FIGURES | {"modules": 601}) == ["modules"], "over"
-    assert list_complaints(script, FIGURES | {"lines of cli": 8501}) == ["lines of cli"], "over"
-    assert list_complaints(script, FIGURES | {"lines of cli": 8301}) == [], "a small change needs no other budget"
-    assert list_complaints(script, FIGURES | {"lines of cli": 8300}) == ["lines of cli"], "room to spare"
-    assert list_complaints(script, FIGURES | {"modules": 598}) == ["modules"], "room to spare"
-    assert list_complaints(script, FIGURES | {"lines of trials": 1}) == ["lines of trials"], (
-        "a new folder has no budget"
-    )
-    assert list_complaints(script, {"modules": 600}) == ["lines of cli"], "the folder is gone, and its budget is there"
+    assert judge(script, FIGURES) == []
+    assert judge(script, FIGURES | {"modules": 601}) == ["modules"], "over"
+    assert judge(script, FIGURES | {"lines of cli": 8501}) == ["lines of cli"], "over"
+    assert judge(script, FIGURES | {"lines of cli": 8301}) == [], "a small change needs no other budget"
+    assert judge(script, FIGURES | {"lines of cli": 8300}) == ["lines of cli"], "room to spare"
+    assert judge(script, FIGURES | {"modules": 598}) == ["modules"], "room to spare"
+    assert judge(script, FIGURES | {"lines of trials": 1}) == ["lines of trials"], "a new folder has no budget"
+    assert judge(script, {"modules": 600}) == ["lines of cli"], "the folder is gone, and its budget is there"
 
 
 def test_budgets_are_lowered_and_never_raised(script: ModuleType, tmp_path: Path) -> None:

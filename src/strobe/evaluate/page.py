@@ -188,7 +188,8 @@ def _describe_variant(result: EvaluateResult, first: EvaluatedVariant, variant: 
     return (
         f"{_subject(variant)}: {success}, difference "
         f"{rates.whole_points(paired.difference, paired.decision.interval)}, "
-        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}{_fast(variant, '; ')}."
+        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}"
+        f"{_fast(variant, '; ')}."
     )
 
 

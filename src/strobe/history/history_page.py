@@ -60,10 +60,11 @@ def _answers(name: str, trend: Trend) -> list[str]:
     what = f"{trend.measured.rpartition(': ')[2]} of {trend.subject}"
     if last.standing is not None:
         before, now = units.rate(last.summary.median / last.standing), units.rate(last.summary.median)
+        noise = f" Run-to-run noise: {_percent(trend.between_runs)}." if trend.between_runs is not None else ""
         return [
             f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.",
             f"About {before} ms before, {now} ms now, {units.rate(first.summary.median)} ms in the first of "
-            f"{units.count(len(trend.points), 'run')}. Run-to-run noise: {_percent(trend.between_runs)}.",
+            f"{units.count(len(trend.points), 'run')}.{noise}",
             *_diff_command(trend, last.shown_in),
         ]
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
