@@ -54,7 +54,7 @@ def cell(folder: Path, flags: tuple[str, ...], server: Server | None) -> Figures
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=12, help="of cells; 8 or more for a 99 % interval")
+    parser.add_argument("--pairs", type=int, default=12, help="of cells; 8 or more for a 99 %% interval")
     parser.add_argument("--iterations", type=int, default=300, help="of a cell")
     parser.add_argument("--quick", action="store_true", help="2 pairs of short cells, without a verdict")
     asked = parser.parse_args()
