@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.core.treatments import levers
+from strobe.commands.variants import parse_levers
 from strobe.core.treatments.treatment import Variant
+from strobe.core.treatments.words import LEVERS
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -55,7 +56,7 @@ def all_levers(*, half: bool = True) -> list[str]:
 
     ``half``: also those in float16, which is slow on a CPU.
     """
-    alone = [WRITTEN.get(name, name) for name in levers.LEVERS if name not in ("amp", "compile", "accumulate")]
+    alone = [WRITTEN.get(name, name) for name in LEVERS if name not in ("amp", "compile", "accumulate")]
     halves = ["amp", "amp=fp16"] if half else []
     return [ON_BASELINE, *alone, *halves, "amp=bf16", "accumulate=2", "tf32+amp=bf16+channels_last+fused+accumulate=2"]
 
@@ -109,7 +110,7 @@ def _effective_levers(lever: str) -> Sequence[str]:
 
 
 def _step(subject: PolicySubject, lever: str) -> dict[str, list[Tensor]]:
-    variant = Variant(ON_BASELINE) if lever == ON_BASELINE else levers.parse(lever)[0]
+    variant = Variant(ON_BASELINE) if lever == ON_BASELINE else parse_levers(lever)[0]
     training: Any = subject.training
     undo = variant.apply(subject)
     try:

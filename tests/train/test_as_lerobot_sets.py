@@ -13,11 +13,11 @@ from support.emulated_device import EmulatedDevice
 from support.matrix import matrix
 from torch import nn
 
+from strobe.commands.variants import lever, parse_levers
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.shared.measuring import Options, measure
-from strobe.core.treatments.levers import lever, parse
 from strobe.core.treatments.treatment import Undo, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
@@ -79,7 +79,7 @@ def test_lerobot_train_still_sets_what_a_step_is_measured_with() -> None:
 )
 def test_a_step_on_a_card_is_as_lerobot_train_sets_it(levers: str, wanted: Setting) -> None:
     with EmulatedDevice() as device, device.holding(tiny()) as subject:
-        undo = parse(levers)[0].apply(subject) if levers else lambda: None
+        undo = parse_levers(levers)[0].apply(subject) if levers else lambda: None
         step, forward = subject.call("training step", 2), subject.call("training forward", 2)
         assert observed_settings(subject, lambda: step(0)) == {wanted}
         assert observed_settings(subject, lambda: forward(0)) == {wanted}

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from support.matrix import matrix
 from torch import Tensor
 
+from strobe.commands.variants import lever, parse_levers, worth_trying
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.measuring import Options
-from strobe.core.treatments.levers import LEVERS, lever, parse, worth_trying
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
+from strobe.core.treatments.words import LEVERS
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -225,7 +226,7 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
     owner = subject(kind)
     before, strides = weights(kind), layouts(kind)
     groups = [{k: v for k, v in g.items() if k != "params"} for g in owner.training.optimizer.param_groups]
-    variant = parse("+".join(order))[0]
+    variant = parse_levers("+".join(order))[0]
     together = gradient(kind, *variant.treatments)
     reference = gradient(kind, MixedPrecision("bf16"), Accumulate(2))
     assert cosine(together, reference) > 0.9  # sums in another order, rounded to bfloat16
@@ -245,7 +246,7 @@ def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: a scale that is too large once rather than seven times.
     monkeypatch.setattr("strobe.core.studies.shared.gradients.LARGEST_SCALE", 2048.0)
     owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), SMALL)
-    variants = [Variant("baseline"), Variant("again"), *parse("amp=fp16,accumulate=2")]
+    variants = [Variant("baseline"), Variant("again"), *parse_levers("amp=fp16,accumulate=2")]
     check = gradients(owner, variants, 2)
     assert not check.note
     found = check.agreements
@@ -277,7 +278,7 @@ def test_a_broken_lever_is_seen_in_the_gradient():
 
 @pytest.mark.slow("a whole comparison of training steps")
 def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
-    variants = [Variant("baseline"), *parse("amp,fused,accumulate=2")]
+    variants = [Variant("baseline"), *parse_levers("amp,fused,accumulate=2")]
     result, _ = compare(subject("act"), variants, "training step", Options(SamplingBudget(iterations=2), batch_size=2))
     assert [c.candidate for c in result.comparisons] == ["amp", "fused", "accumulate=2"]
     assert all(c.gradient is not None for c in result.comparisons)
@@ -303,7 +304,7 @@ def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
 )
 def test_what_is_no_lever_is_told_in_a_line(text: str, said: str):
     with pytest.raises(UserError, match=said):
-        parse(text)
+        parse_levers(text)
 
 
 def test_a_lever_that_does_not_apply_is_told_in_a_line():
@@ -341,7 +342,7 @@ def test_levers_on_a_gpu_leave_the_weights_and_the_counters_where_they_were():
     before = [p.detach().clone() for p in owner.policy.parameters()]
     batch = owner.inputs.batch(4)
     owner._train(batch, 0, step=True)
-    for variant in parse("tf32+amp=fp16+channels_last+fused+accumulate=2,amp=bf16,fused"):
+    for variant in parse_levers("tf32+amp=fp16+channels_last+fused+accumulate=2,amp=bf16,fused"):
         undo = variant.apply(owner)
         owner._train(batch, 0, step=True)
         undo()
@@ -358,7 +359,7 @@ def test_gradients_on_a_gpu_agree_but_for_noise_that_a_lever_draws_itself(dropou
         PolicyOptions(type="act", size="tiny", overrides=["--device=cuda", f"--dropout={dropout}"]),
         InputOptions(image_size=(64, 64)),
     )
-    variants = [Variant("baseline"), *parse("tf32,amp=fp16,amp=bf16,channels_last,fused")]
+    variants = [Variant("baseline"), *parse_levers("tf32,amp=fp16,amp=bf16,channels_last,fused")]
     found = gradients(owner, variants, 4).agreements
     assert {name for name, one in found.items() if one.own_noise} == {"amp=fp16", "amp=bf16"}
     assert all(one.cosine > (0.999 if dropout == 0 else 0.95) for one in found.values())

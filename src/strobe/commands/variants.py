@@ -18,10 +18,11 @@ from strobe.commands.variant_text import check_levers, check_rtc, split_variant
 from strobe.core import slices
 from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Phase, Subject
-from strobe.core.treatments import catalogue, levers
+from strobe.core.treatments import catalogue
 from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_specs
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
-from strobe.core.treatments.words import AUTO, precisions
+from strobe.core.treatments.words import AUTO, known_lever, precisions
+from strobe.core.treatments.words import levers as read_levers
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 
@@ -136,7 +137,7 @@ def compose(subject: Subject, requested: RequestedVariants) -> Composed:
     """Make the requested variants of ``subject``. Raises UserError where it lacks what they need."""
     drafts, left_out = [*_levers(requested), *requested.drafts], list[str]()
     if requested.levers == AUTO:
-        tried, left_out = levers.worth_trying(subject, requested.batch_size)
+        tried, left_out = worth_trying(subject, requested.batch_size)
         drafts = [*(Draft(variant.name, variant.treatments) for variant in tried), *drafts]
     if requested.rtc is not None:
         require(subject)
@@ -203,7 +204,7 @@ def _levers(requested: RequestedVariants) -> list[Draft]:
     """Return a draft for each of the levers, but for 'auto', which needs the subject. Raises UserError."""
     if requested.levers in ("", AUTO):
         return []
-    return [Draft(variant.name, variant.treatments) for variant in levers.parse(requested.levers)]
+    return [Draft(variant.name, variant.treatments) for variant in parse_levers(requested.levers)]
 
 
 def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
@@ -218,3 +219,47 @@ def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
         return RTCConfig(**values)
     except (TypeError, ValueError) as error:
         raise UserError(error_line(error)) from None
+
+
+# What auto tries: the last two are for memory, not for time, and no part of the combination.
+FOR_MEMORY = ("accumulate", "checkpointing")
+WORTH_TRYING = ("amp", "channels_last", "fused", "compile", *FOR_MEMORY)
+MICRO_BATCHES = 4
+
+
+def lever(name: str, value: str = "") -> Treatment:
+    """Return the treatment ``name``, such as 'amp', with ``value``, such as 'bf16' or the default. Raises UserError."""
+    known_lever(name)
+    return catalogue.make({name: {"": True, "true": True, "false": False}.get(value.lower(), value)})
+
+
+def parse_levers(text: str) -> list[Variant]:
+    """Return the variants of ``'amp=bf16,fused,amp=bf16+fused'``, each named as written. Raises UserError."""
+    return [
+        Variant(written, tuple(lever(name, value) for name, value in pairs)) for written, pairs in read_levers(text)
+    ]
+
+
+def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list[str]]:
+    """Return each lever that applies to ``subject``, those for time all together, and why the others do not apply."""
+    variants, left_out = [], []
+    for name in WORTH_TRYING:
+        written = f"accumulate={MICRO_BATCHES}" if name == "accumulate" else name
+        if name == "accumulate" and batch_size % MICRO_BATCHES:
+            left_out.append(f"{written}: a batch of {batch_size} cannot be cut into {MICRO_BATCHES} equal parts")
+            continue
+        variant = parse_levers(written)[0]
+        try:
+            variant.apply(subject)()
+        except UserError as error:
+            left_out.append(f"{written}: {error}")
+            continue
+        variants.append(variant)
+    # Compiling once more takes minutes on a CPU, where it buys least.
+    not_combined = FOR_MEMORY if subject.device.type == "cuda" else (*FOR_MEMORY, "compile")
+    together = [variant for variant in variants if not variant.name.startswith(not_combined)]
+    if len(together) > 1:
+        names = "+".join(variant.name for variant in together)
+        # Treatments of its own: compiled code is made for the settings that it first meets.
+        variants.append(parse_levers(names)[0])
+    return variants, left_out
