@@ -20,7 +20,7 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 LEROBOT, COMPILED, STROBE = "LeRobot unchanged", "torch.compile alone", "Strobe's recipe"
 IMAGE, CAMERAS = (480, 640), 2

@@ -32,7 +32,7 @@ from strobe.export.exported import ExportedPolicy
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.engines.backends import ENGINES
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 LEROBOT, STROBE = "baseline", "Strobe's recipe"
 MODELS = {"vjepa2": "encoder"}  # backbones of transformers, which strobe export does not take → their largest part

@@ -24,8 +24,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
 from strobe.lerobot.policies.options import ModelOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.vision.loading import load_model
-from strobe.vision.model_subject import ModelSubject
+from strobe.vision.model_subject import ModelSubject, load_model
 
 MASSIVE = 1e4  # of one channel, beside which the others hardly count in a cosine
 Case = tuple[str, str, Judgement]  # what is wrong, what it was compared with, and the judgement

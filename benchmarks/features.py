@@ -20,7 +20,7 @@ from strobe.core.results.agreement import Agreement
 from strobe.core.sameness.reordered import reorder_sums
 from strobe.core.treatments import catalogue
 from strobe.lerobot.policies.options import ModelOptions
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 SPECS: list[dict[str, Any]] = [{"precision": "bf16"}, {"precision": "fp16"}, {"int8": "dynamic"}]
 

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from strobe.core.measure.components import blocks
 from strobe.lerobot.policies.options import ModelOptions
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 SUM, BIG = 0.02, 0.01
 ENCODER = ("model", "encoder")

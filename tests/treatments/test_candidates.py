@@ -13,7 +13,7 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.numbers import precision
 from strobe.treatments.numbers.channels_last import ChannelsLast
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 
 @functools.cache

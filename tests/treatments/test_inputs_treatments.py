@@ -21,7 +21,7 @@ from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOp
 from strobe.treatments.inputs import evenly
 from strobe.treatments.numbers.precision import Precision
 from strobe.vision.clips import Clips
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 
 @cache

@@ -20,7 +20,7 @@ from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.vision import model_subject
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 
 @contextmanager

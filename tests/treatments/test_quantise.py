@@ -25,7 +25,7 @@ from strobe.treatments.numbers import quantise, quantised_weights
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
 from strobe.treatments.numbers.quantised_weights import FLOAT8, INT8, quantize_weight
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"

@@ -24,7 +24,7 @@ from strobe.lerobot.policies.options import ModelOptions
 from strobe.traces import operators
 from strobe.traces.results import GapCause, Gaps, OperatorProfile
 from strobe.vision import findings as backbone
-from strobe.vision.loading import load_model
+from strobe.vision.model_subject import load_model
 
 FAULTS = {
     "block-variance", "patch-embedding-slow", "attention-heavy", "memory-high", "device-idle", "host-bound",

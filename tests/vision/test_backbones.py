@@ -19,8 +19,7 @@ from strobe.core.timeline import Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.lerobot.policies.options import InputOptions, ModelOptions
 from strobe.vision import backbones, clips
-from strobe.vision.loading import load_model
-from strobe.vision.model_subject import ModelSubject
+from strobe.vision.model_subject import ModelSubject, load_model
 
 BLOCKS = [f"block {index}" for index in range(6)]
 

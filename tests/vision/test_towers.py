@@ -16,8 +16,7 @@ from strobe.core.timeline import Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.lerobot.policies.options import InputOptions, ModelOptions
 from strobe.vision.backbones import build_config
-from strobe.vision.loading import load_model
-from strobe.vision.model_subject import ModelSubject
+from strobe.vision.model_subject import ModelSubject, load_model
 
 # type → parts at the first level, and tokens of an image of 112 × 112 pixels
 TOWERS = {

@@ -52,7 +52,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
 
         from strobe.core.studies.shared import measuring  # noqa: F401
         from strobe.lerobot.policies.loading import load_subject as load_policy
-        from strobe.vision.loading import load_model
+        from strobe.vision.model_subject import load_model
     realise(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)

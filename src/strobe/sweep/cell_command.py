@@ -39,7 +39,7 @@ NEEDED = (
     "strobe.traces.operators",
     "strobe.traces.python_profile",
     "strobe.lerobot.policies.loading",
-    "strobe.vision.loading",
+    "strobe.vision.model_subject",
     "strobe.core.timeline.trace",
 )
 
