@@ -157,3 +157,10 @@ def test_the_head_names_the_limit_the_step_and_how_many_steps_the_hours_rest_on(
                if line.startswith("100,000 steps")]  # fmt: skip
     assert plan.startswith("100,000 steps take about 38 h [37.6, 38.5] here"), "an interval deserves a third figure"
     assert document(starved_result()).answers[0] == "Data-bound: faster data loading would gain up to 50 %."
+
+
+def test_the_next_command_of_a_training_limited_by_compute_names_its_policy_however_the_flag_is_written() -> None:
+    for policy in (["--policy.type=act"], ["--policy.type", "act"]):
+        command = ["strobe", "train", "--", *policy, "--batch_size=4", "--policy.device=cpu"]
+        found = training_result(bound="compute").model_copy(update={"command": command})
+        assert f"Next: strobe compare {' '.join(policy)} --levers=auto" in document(found).answers

@@ -9,6 +9,7 @@ from typing import Any
 from strobe.core.report import charts
 from strobe.core.report.charts import Place, Plot, Trace
 from strobe.core.report.document import Columns, figure, words
+from strobe.core.report.frame import group_flags
 from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.evaluate.pairs import PairedRates, SuccessRate, verdict_in_words
@@ -87,11 +88,6 @@ def stopped_early(paired: PairedRates, planned: int) -> str:
     return "; stopped early: decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Return names in a row: 'a, b and c'."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
-
-
 def reward_disagrees(names: Sequence[tuple[str, VariantOnTask | JudgedOnTask]]) -> list[str]:
     """Return a sentence on each variant whose mean reward says the opposite of its success."""
     (_, first), *others = names
@@ -112,29 +108,26 @@ def reward_disagrees(names: Sequence[tuple[str, VariantOnTask | JudgedOnTask]]) 
     return sentences
 
 
-def next_command(argv: Sequence[str], *, command: str | None = None, keep: Sequence[str] = (), **flags: object) -> str:
+def next_command(
+    argv: Sequence[str], *, why: str = "", command: str | None = None, keep: Sequence[str] = (), **flags: object
+) -> str:
     """Return a line with the command to run next: the one that was run, with these ``flags``.
 
     Args:
+        why: what it is for, in front of it.
         command: runs in its place; of the flags only those that begin with one of ``keep`` go with it.
     """
-    given: list[list[str]] = []
-    for word in argv[2:]:
-        if word.startswith("--") or not given:
-            given.append([word])
-        else:
-            given[-1].append(word)
     named, kept = {f"--{name}" for name in flags}, tuple(f"--{name}" for name in keep)
     words = [
         word
-        for group in given
+        for group in group_flags(argv[2:])
         if group[0].split("=", 1)[0] not in named and (command is None or group[0].startswith(kept))
         for word in group
     ]
     more = [f"--{name}={value}" for name, value in flags.items()]
     if command is None and len(argv) < 2:
-        return f"Next: the same command with {shlex.join(more)}"
-    return "Next: " + shlex.join(["strobe", command or argv[1], *words, *more])
+        return f"Next: {why}the same command with {shlex.join(more)}"
+    return f"Next: {why}" + shlex.join(["strobe", command or argv[1], *words, *more])
 
 
 def success_points(

@@ -310,7 +310,7 @@ def timed_answers(result: EvaluateResult) -> list[str]:
         head = f"Inconclusive: what {latency} of latency costs is not decided."
     else:
         head = f"{latency} of latency costs at most {points(result.margin)} of success."
-    tested = rates.join_names([_latency(each).removesuffix(" ms") for _, each in rows])
+    tested = units.join_names([_latency(each).removesuffix(" ms") for _, each in rows])
     sentences = [head, f"{_paired_in_words(result, variant)} {tested} ms were tested."]
     if worse is not None:
         keep, at = ("policy.", "env.", "rename_map"), f"{timing.imposed.median:g}"
@@ -368,7 +368,7 @@ def _compare_settings(
         undecided = any(_kind(variant) == "undecided" for variant in others)
         head = "Inconclusive: no setting is shown to tolerate latency." if undecided else "Every latency costs success."
     elif len(ranked) > 1 and known[ranked[0]].imposed.median == known[ranked[-1]].imposed.median:
-        head = f"{rates.join_names(ranked)} tolerate {_latency(known[ranked[0]])} of latency."
+        head = f"{units.join_names(ranked)} tolerate {_latency(known[ranked[0]])} of latency."
     else:
         then = f", {ranked[1]} {_latency(known[ranked[1]])}" if len(tolerated) == 2 and len(ranked) == 2 else ""
         head = f"{ranked[0]} tolerates {_latency(known[ranked[0]])} of latency{then}."

@@ -17,11 +17,11 @@ from strobe.core.errors import UserError, error_line
 from strobe.core.families.registry import denoising_steps, steps_field
 from strobe.core.measure.planning import foresight
 from strobe.core.measure.sampling import Progress, SamplingBudget
-from strobe.core.measure.statistics import steps_line, top_level
+from strobe.core.measure.statistics import steps_line
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.answer import Result
 from strobe.core.results.data import Interval
-from strobe.core.results.measurement import Measurement
+from strobe.core.results.measurement import Measurement, top_level
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.studies.shared.progress import Reporter

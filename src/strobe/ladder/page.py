@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from strobe.core.errors import UserError
-from strobe.core.report import charts, compare, limits, measured, memory, pace, sameness, sameness_plots
+from strobe.core.report import charts, compare, frame, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import (
@@ -26,7 +26,7 @@ from strobe.core.report.document import (
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.agreement import Agreement
+from strobe.core.results.agreement import Agreement, Effect
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval, Summary
 from strobe.core.results.device_waits import host_and_device
@@ -57,7 +57,11 @@ PRICE = (
     "with the same noise, in the action's own units. Limits: {guard}."
 )
 
-EFFECTS = {"exact": "exact", "rounding": "changes the actions by rounding only", "lossy": "changes the actions"}
+EFFECTS: Mapping[Effect, str] = {
+    "exact": "exact",
+    "rounding": "changes the actions by rounding only",
+    "lossy": "changes the actions",
+}
 SPREADS = " σ is the spread of an action dimension. RMS and flips are those of the worst dimension."
 
 
@@ -184,17 +188,10 @@ def _describe_next(result: OptimizeResult, ladder: Ladder, whole: Comparison | N
     if random:
         return "repeat with --policy.path, because random weights say little about action drift."
     if result.command[:2] == ["strobe", "optimize"]:
-        return shlex.join(["strobe", "verify", *_subject_flags(result.command), "--recipe=RUN/recipe.yaml"])
+        return shlex.join(
+            ["strobe", "verify", *frame.pick_flags(result.command[2:], SUBJECT_FLAGS), "--recipe=RUN/recipe.yaml"]
+        )
     return None
-
-
-def _subject_flags(command: Sequence[str]) -> Iterator[str]:
-    follows = False
-    for token in command[2:]:
-        named = token.startswith(SUBJECT_FLAGS)
-        if named or (follows and not token.startswith("--")):
-            yield token
-        follows = named and "=" not in token
 
 
 def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Rung) -> str:
@@ -402,7 +399,7 @@ def _describe_gain(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
     before = ladder.rungs[[rung.name for rung in ladder.rungs].index(rung.name) - 1]
     comparison = _comparison(result, before.name, rung.name)
     below = "the baseline" if before.name == ladder.rungs[0].name else before.name
-    changes = EFFECTS.get(rung.effect, rung.effect)
+    changes = EFFECTS[rung.effect]
     return changes if comparison is None else f"{_factor(comparison)} as fast as {below}; {changes}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from strobe.core.report import measured, memory
+from strobe.core.report import frame, measured, memory
 from strobe.core.report.document import (
     Column,
     Columns,
@@ -76,8 +76,8 @@ def answers(result: TrainResult) -> list[str]:
     if training.bound == "data":
         sentences.append(f"Next: strobe dataloader -- {shlex.join(theirs) or '…'}")
     elif training.bound == "compute":
-        policy = [flag for flag in theirs if flag.startswith(("--policy.type", "--policy.path"))]
-        sentences.append(f"Next: strobe compare {shlex.join(policy) or '…'} --phase='training step' --precision bf16")
+        policy = frame.pick_flags(theirs, ("--policy.type", "--policy.path"))
+        sentences.append(f"Next: strobe compare {shlex.join(policy) or '--policy.type=…'} --levers=auto")
     several = f" over {training.processes} processes" if training.processes > 1 else ""
     rate, ends = units.number(training.samples_per_s, 3), training.samples_interval
     shown = f" [{units.number(ends.low, 3)}, {units.number(ends.high, 3)}]" if ends is not None else ""

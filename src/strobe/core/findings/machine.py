@@ -83,11 +83,9 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
             )
             evidence: Evidence = {"kernel_ms": kernel, "page_faults": faults, "gain_share": saved}
             fixed = [m.name for m in result.measurements if any(each.key == "memory" for each in m.traits.treatments)]
-            do = (
-                f"Use '{fixed[0]}' of this comparison; `strobe optimize` writes it into recipe.yaml."
-                if fixed
-                else KEEP_MEMORY
-            )
+            do = KEEP_MEMORY
+            if fixed:
+                do = f"Use '{fixed[0]}' of this comparison; `strobe optimize` writes it into recipe.yaml."
             yield from churn(measurement.phase, share, seen, do, gain, evidence)
 
 

@@ -355,18 +355,6 @@ def run_level(times: Array | Sequence[float]) -> Level | None:
     return Level(log_ms=float(np.median(logs)), error=(ends[1] - ends[0]) / (2 * 1.96))
 
 
-def top_level(parts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
-    """Return the first level of ``parts``, by path in ms, and of the policy what is in it; equal names are added up."""
-    milliseconds: dict[str, float] = {}
-    for path, ms in parts.items():
-        inside = len(path) == 2 and path[0] == "policy"
-        if inside or (
-            len(path) == 1 and not (path[0] == "policy" and any(p[:1] == path and len(p) > 1 for p in parts))
-        ):
-            milliseconds[path[-1]] = milliseconds.get(path[-1], 0.0) + ms
-    return milliseconds
-
-
 RESAMPLES = 2000
 
 

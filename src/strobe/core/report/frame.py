@@ -72,6 +72,21 @@ def document(
     )
 
 
+def group_flags(argv: Sequence[str]) -> list[list[str]]:
+    """Return each flag of a command line with the values that follow it."""
+    groups: list[list[str]] = []
+    for word in argv:
+        if word.startswith("--") or not groups:
+            groups.append([])
+        groups[-1].append(word)
+    return groups
+
+
+def pick_flags(argv: Sequence[str], prefixes: tuple[str, ...]) -> list[str]:
+    """Return the flags of ``argv`` that begin with one of ``prefixes``, each with its values."""
+    return [word for group in group_flags(argv) if group[0].startswith(prefixes) for word in group]
+
+
 def sort_findings(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings as they are shown, warnings first."""
     return sorted(findings, key=lambda finding: LEVELS[finding.level])

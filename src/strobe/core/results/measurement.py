@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -211,3 +212,15 @@ class Measurement(Data):
     compilation: Compilation | None = Field(default=None, description="what torch.compile did; None if nothing was")
     energy: Energy | None = Field(default=None, description="energy of a call; None if nobody looked")
     notes: list[str] = Field(default_factory=list)
+
+
+def top_level(parts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
+    """Return the first level of ``parts``, by path in ms, and of the policy what is in it; equal names are added up."""
+    milliseconds: dict[str, float] = {}
+    for path, ms in parts.items():
+        inside = len(path) == 2 and path[0] == "policy"
+        if inside or (
+            len(path) == 1 and not (path[0] == "policy" and any(p[:1] == path and len(p) > 1 for p in parts))
+        ):
+            milliseconds[path[-1]] = milliseconds.get(path[-1], 0.0) + ms
+    return milliseconds

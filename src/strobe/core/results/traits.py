@@ -145,7 +145,7 @@ class PolicyTraits(Record):
 
     @property
     def settings(self) -> str | None:
-        """What a training step had the process set to, in words."""
+        """The process settings of a training step, in words."""
         if self.tensor_float is None:
             return None
         on = {True: "on", False: "off", None: "off"}

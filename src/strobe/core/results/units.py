@@ -30,6 +30,11 @@ def capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+def join_names(names: Sequence[str]) -> str:
+    """Return names in a row: 'a, b and c'."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
 def quote(name: str) -> str:
     """Return a variant's name for a sentence: in backticks, but for the baseline and names with an article.
 

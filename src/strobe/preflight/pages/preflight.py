@@ -93,8 +93,7 @@ def _verdict(result: PreflightResult, serious: Sequence[Finding]) -> str:
 def _looked_at(wiring: Wiring) -> str:
     names = {"policy": "the policy", "dataset": "the data set", "robot": "the robot"}
     looked = [name for place, name in names.items() if place in wiring.sources]
-    alone = f"{looked[0]} alone" if len(looked) == 1 else ""
-    return alone or " and ".join(filter(None, (", ".join(looked[:-1]), looked[-1])))
+    return f"{looked[0]} alone" if len(looked) == 1 else units.join_names(looked)
 
 
 def _next_look(wiring: Wiring) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run gave the policy, next to the policy's statistics: joints of all ticks, and the first observation."""
+"""The inputs of a run next to the policy's statistics: joints of all ticks, and the first observation."""
 
 from __future__ import annotations
 
