@@ -69,6 +69,13 @@ def test_a_change_is_found_where_it_is_and_runs_after_it_are_judged_against_it()
         "act, breakdown: inference: 149 → 122 ms over 13 runs.",
         "Next: strobe diff run-9 run-10",
     ]
+    found = history(name_runs(*results), "runs")
+    for config, following in (
+        ({"folder": "my runs"}, "Next: strobe diff 'my runs/run-9' 'my runs/run-10'"),
+        ({"git": True}, ""),
+    ):
+        (*_, last) = kinds.document(found.model_copy(update={"config": config})).answers
+        assert last.startswith(following or "act, breakdown"), "a commit is no folder"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot, Trace
@@ -29,7 +31,7 @@ def outline(history: History, _depth: int | None = None) -> Document:
         sections.append(Section(f"trend-{index}", name, rows, [_describe_trend(trend)]))
     return frame.document(
         history,
-        [line for name, trend in named for line in _answers(name, trend)],
+        [line for name, trend in named for line in _answers(history, name, trend)],
         sections,
         notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
         facts=[("Strobe", history.strobe_version)],
@@ -52,7 +54,7 @@ def _name_trends(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
     return named
 
 
-def _answers(name: str, trend: Trend) -> list[str]:
+def _answers(history: History, name: str, trend: Trend) -> list[str]:
     """Return whether the last run is slower, and since which run, then the times."""
     first, last = trend.points[0], trend.points[-1]
     medians = f"{units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms"
@@ -65,7 +67,7 @@ def _answers(name: str, trend: Trend) -> list[str]:
             f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.",
             f"About {before} ms before, {now} ms now, {units.rate(first.summary.median)} ms in the first of "
             f"{units.count(len(trend.points), 'run')}.{noise}",
-            *_diff_command(trend, last.shown_in),
+            *_diff_command(history, trend, last.shown_in),
         ]
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
     if changed:
@@ -73,18 +75,21 @@ def _answers(name: str, trend: Trend) -> list[str]:
         assert latest.verdict is not None
         by = f"{abs(100 * (latest.verdict.ratio - 1)):.2g} %"
         how = "no longer slower" if latest.change == "fixed" else f"{by} {latest.change}"
-        return [f"{what} is {how} since {latest.run}.", f"{went}.", *_diff_command(trend, latest.run)]
+        return [f"{what} is {how} since {latest.run}.", f"{went}.", *_diff_command(history, trend, latest.run)]
     if last.alone is None:
         return [f"Inconclusive: the last run of {what} is not judged.", f"{went}."]
     most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
     return [f"{what} is at most {most} slower than before.", f"{went}; no change is shown; 95 % CI."]
 
 
-def _diff_command(trend: Trend, run: str | None) -> list[str]:
-    """Return the command that compares a run with the one before it."""
+def _diff_command(history: History, trend: Trend, run: str | None) -> list[str]:
+    """Return the command that compares a run with the one before it; none for commits, which are no folders."""
     runs = [point.run for point in trend.points]
-    place = runs.index(run) if run in runs else 0
-    return [f"Next: strobe diff {runs[place - 1]} {run}"] if place else []
+    if run not in runs[1:] or history.config.get("git"):
+        return []
+    folder = Path(str(history.config.get("folder") or "."))
+    before, after = (str(folder / name) for name in (runs[runs.index(run) - 1], run))
+    return [f"Next: {shlex.join(['strobe', 'diff', before, after])}"]
 
 
 _TRENDS: Columns[tuple[str, Trend]] = [
