@@ -190,18 +190,18 @@ def test_a_state_says_what_it_reached_and_what_remains_without_running_anything(
     )
     earlier: Any = SimpleNamespace(standing=lambda treatment, _: "left out" if "cache" in treatment else "unknown")
     climb = Climb(Aim(target_hz=10.0), earlier, Bounds(start.measurement, None), start, glanced=False)
-    assert not climb.reached
+    assert not climb.has_reached_target
     masks, cache = (
         Candidate(tuple(catalogue.parse(text)), (), "exact", 0) for text in ("masks=once", "prefix_cache=static")
     )
     alone = judge_in_time([90.0] * 100, climb.aim.target_ms, climb.aim.in_time)
     climb = replace(climb, in_time=alone, offered=(masks, cache))
-    assert climb.reached
+    assert climb.has_reached_target
     assert remaining(climb) == [masks]
     assert left_out(climb).startswith("; skipped: 1 rejected by an earlier search")
     rejected = climb.add(plan(climb, masks, begun=True).reject("slower", "slower"))
-    assert rejected.reached, "the highest rung is the same"
+    assert rejected.has_reached_target, "the highest rung is the same"
     assert remaining(rejected) == []
     accepted = climb.add(plan(climb, masks).accept(faster.variant, faster.measurement))
     assert (accepted.top.name, accepted.in_time, accepted.offered) == ("b", None, None)
-    assert not accepted.reached
+    assert not accepted.has_reached_target

@@ -167,7 +167,7 @@ class Climb:
         return next(seen, self.top).measurement
 
     @property
-    def reached(self) -> bool:
+    def has_reached_target(self) -> bool:
         """Whether the highest rung is shown to reach the target; never where all candidates are to be tried."""
         return not self.aim.everything and (self.in_time or self._seen_in_time).outcome == "reached"
 

@@ -258,7 +258,7 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
     far = climb.aim.everything or climb.start.ms > settings.FAR * climb.aim.target_ms
     if climb.glanced and (climb.closed is not None or not far):
         yield (climb := measure_start_well(climber, climb))
-    while not (climb := confirm_target(climber, climb)).reached:
+    while not (climb := confirm_target(climber, climb)).has_reached_target:
         climb = survey(climber, climb)
         left = remaining(climb)
         if not left:
@@ -292,13 +292,13 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
         KeyboardInterrupt: during a run.
     """
     for rung in find_last_rungs(climber, climb):
-        if not (climb := confirm_target(climber, climb)).reached:
+        if not (climb := confirm_target(climber, climb)).has_reached_target:
             yield (climb := attempt(climber, climb, rung))
     for effect in EFFECTS:
         climb, grouped = _group_candidates(climber, climb, effect)
         yield climb
         for group in grouped:
-            if (climb := confirm_target(climber, climb)).reached:
+            if (climb := confirm_target(climber, climb)).has_reached_target:
                 yield end_at_target(survey(climber, climb))
                 return
             if group.try_alone and not _fits(climber, climb):
@@ -309,7 +309,7 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
                     if candidate.effect == effect and not candidate.build_s and _fits(climber, climb):
                         yield (climb := attempt(climber, climb, candidate))
     climb = survey(climber, confirm_target(climber, climb))
-    if climb.reached:
+    if climb.has_reached_target:
         yield end_at_target(climb)
         return
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climber.runs.spaced_s(climb.start.ms / 1e3))
