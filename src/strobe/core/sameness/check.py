@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strobe.core import slices
@@ -11,7 +12,7 @@ from strobe.core.errors import UserError, error_line
 from strobe.core.measure.agreement import agree, crop_to_common_actions
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
-from strobe.core.sameness.visits import FEWEST, CheckCall, describe, required_visits
+from strobe.core.sameness.visits import FEWEST, CheckCall, describe, mark_required
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import ActingSubject, Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -64,13 +65,33 @@ def make_guidance(subject: ActingSubject) -> Treatment | None:
     return guidance(subject, HORIZON, DELAY) if guidance is not None else None
 
 
+@dataclass(frozen=True)
+class MadeCall:
+    """A call that was made: its chunk, and that of the baseline, of equal shape: (1, chunk, action dim)."""
+
+    visit: CheckCall
+    before: Tensor
+    after: Tensor
+
+
+def compare_calls(made: Sequence[MadeCall], scale: ActionScale, executed: int | None) -> Agreement:
+    """Return how far the chunks of ``made`` are apart, in σ of ``scale``.
+
+    ``executed``: actions of a chunk that are executed; None if that is not known.
+    """
+    before, after, visits = [call.before for call in made], [call.after for call in made], [call.visit for call in made]
+    agreement = agree(before, after, scale, executed=executed, calls=[visit.words for visit in visits])
+    agreement.how = describe(visits)
+    return agreement
+
+
 class Sameness:
     """The baseline's chunks on the observations of a check, each computed once, and what is compared with them.
 
     Args:
         base: treatments of the baseline itself (Real-Time Chunking), on in every call.
         count: observations, at most.
-        limit: once it is over, only the calls that a judgement needs are made (`visits.needed`); once it is spent,
+        limit: once it is over, only the calls that a judgement needs are made (`visits.mark_required`); once it is spent,
             none. It may be put in place later.
 
     Raises:
@@ -130,10 +151,9 @@ class Sameness:
             PolicyCallError: it fails on every observation.
             NotSeenError: the time limit was spent before the first chunk.
         """
-        wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
-        places = required_visits(visits)
-        required = {(visit.observation, visit.rtc) for place, visit in enumerate(visits) if place in places}
-        missing = [key for key in wanted if key not in self._chunks and key not in self._failed]
+        required = {visit.baseline_call for visit in mark_required(visits) if visit.required}
+        wanted = dict.fromkeys(visit.baseline_call for visit in visits)
+        missing = [call for call in wanted if call not in self._chunks and call not in self._failed]
         if missing and not self.limit.is_spent:
             with self._apply_variant(self.baseline):
                 for done, (observation, rtc) in enumerate(missing, 1):
@@ -182,34 +202,79 @@ class Sameness:
         """
         self.prepare(visits)
         scale = self.scale
-        places = required_visits(visits)
-        planned = [
-            (visit, place in places)
-            for place, visit in enumerate(visits)
-            if (visit.observation, visit.rtc) not in self._failed
-        ]
-        planned.sort(key=lambda one: one[0].isolated)  # the treatments are applied for these one by one, at the end
-        applied = Variant(variant.name) if on_already else variant
-        calls = _Calls(self, variant, scale, len(planned), progress)
+        planned = [visit for visit in mark_required(visits) if visit.baseline_call not in self._failed]
+        made: list[MadeCall] = []
+        stopped = lacks_required = False
         try:
-            with self._apply_variant(applied):
-                for visit, required in planned:
-                    if not visit.isolated and calls.possible(visit, required=required):
-                        calls.run(visit)
-            for visit, required in planned:
-                if visit.isolated and calls.possible(visit, required=required):
-                    with self._apply_variant(applied):
-                        calls.run(visit)
+            with closing(self._visit(Variant(variant.name) if on_already else variant, planned)) as possible:
+                for visit, expected in possible:
+                    if expected is None:
+                        lacks_required = lacks_required or visit.required
+                        continue
+                    made.append(self._make_call(variant, visit, expected))
+                    if progress is not None:
+                        progress(len(made), len(planned))
         except KeyboardInterrupt:
-            if not calls.after:
+            if not made:
                 raise
-            found = calls.agreement(visits)
-            found.short = True
-            found.unjudged = found.unjudged or f"stopped after {len(calls.after)} of {len(planned)} calls"
-            raise LookInterrupted(found) from None
-        if not calls.after:
+            stopped = True
+        if not made:
             raise NotSeenError(f"the time was over before the first of {len(planned)} calls")
-        return calls.agreement(visits)
+        agreement = compare_calls(made, scale, self.subject.executed_actions)
+        agreement.changes_execution = variant.changes_execution
+        agreement.distinct = len({digest([self.checks.observations[call.visit.observation]]) for call in made})
+        agreement.unjudged = self._inputs_fault(agreement.distinct, visits)
+        if len(made) < len(planned):
+            seen = f"{len(made)} of {len(planned)} calls were made in time"
+            agreement.how = f"{agreement.how}; {seen}"
+            if lacks_required:
+                agreement.short = True
+                agreement.unjudged = f"{seen}, which are too few to judge by: give more --seconds"
+        if stopped:
+            agreement.short = True
+            agreement.unjudged = agreement.unjudged or f"stopped after {len(made)} of {len(planned)} calls"
+            raise LookInterrupted(agreement)
+        return agreement
+
+    def _visit(
+        self, variant: Variant, planned: Sequence[CheckCall]
+    ) -> Generator[tuple[CheckCall, Tensor | None], None, None]:
+        """Yield the planned calls, each while ``variant`` is applied, with the baseline's chunk; None without time."""
+        with self._apply_variant(variant):
+            for visit in planned:
+                if not visit.isolated:
+                    yield visit, self._expected_chunk(visit)
+        for visit in (each for each in planned if each.isolated):
+            if (expected := self._expected_chunk(visit)) is None:
+                yield visit, None
+                continue
+            with self._apply_variant(variant):
+                yield visit, expected
+
+    def _expected_chunk(self, visit: CheckCall) -> Tensor | None:
+        return self._chunks.get(visit.baseline_call) if self._has_time(required=visit.required) else None
+
+    def _make_call(self, variant: Variant, visit: CheckCall, expected: Tensor) -> MadeCall:
+        """Make the call. Raises PolicyCallError."""
+        with _naming_the_failure(f"the call fails ({visit.words or 'plain'})"):
+            chunk = self._chunk(visit)
+        if variant.changes_execution:
+            (expected,), (chunk,) = crop_to_common_actions([expected], [chunk])
+        if chunk.shape != expected.shape:
+            plain = tuple(expected.shape)
+            raise PolicyCallError(f"a chunk of {tuple(chunk.shape)}, and {plain} without the treatments")
+        return MadeCall(visit, expected, chunk)
+
+    def _inputs_fault(self, distinct: int, visits: Sequence[CheckCall]) -> str | None:
+        """Return why the observations of ``visits``, ``distinct`` of them different, show too little; None if not."""
+        observations = {visit.observation for visit in visits}
+        taken = [index for index in observations if (index, False) not in self._failed]
+        if 2 * len(taken) < len(observations):
+            alone = f"the baseline takes {len(taken)} of {len(observations)} observations alone"
+            return f"{alone}: give observations of its own (--dataset.root or --env.type)"
+        if distinct == 1 < len(observations):
+            return f"all {len(observations)} observations are one, as of a robot at rest: give others"
+        return None
 
     def yardstick(self, name: YardstickName, count: int, progress: Progress | None = None) -> Yardstick | None:
         """Measure how far the baseline's own actions move, on ``count`` observations that it takes.
@@ -317,64 +382,3 @@ class Sameness:
 
     def _act(self, observation: Observation, seed: int) -> Tensor:
         return self.subject.act(dict(observation), seed).detach().float().cpu().clone()
-
-
-class _Calls:
-    """The calls of one check, as far as they were made."""
-
-    def __init__(
-        self, same: Sameness, variant: Variant, scale: ActionScale, planned: int, progress: Progress | None
-    ) -> None:
-        self._same, self._variant, self._scale = same, variant, scale
-        self._planned, self._progress = planned, progress
-        self._visited: list[CheckCall] = []
-        self._lacking = 0  # calls that a judgement needs, and that there was no time for
-        self.before: list[Tensor] = []
-        self.after: list[Tensor] = []
-
-    def possible(self, visit: CheckCall, *, required: bool) -> bool:
-        """Return whether there is time for the call, and a chunk of the baseline to compare it with."""
-        same = self._same
-        possible = (visit.observation, visit.rtc) in same._chunks and same._has_time(required=required)
-        self._lacking += required and not possible
-        return possible
-
-    def run(self, visit: CheckCall) -> None:
-        """Make the call. Raises PolicyCallError."""
-        same = self._same
-        expected = same._chunks[visit.observation, visit.rtc]
-        with _naming_the_failure(f"the call fails ({visit.words or 'plain'})"):
-            chunk = same._chunk(visit)
-        if self._variant.changes_execution:
-            (expected,), (chunk,) = crop_to_common_actions([expected], [chunk])
-        if chunk.shape != expected.shape:
-            plain = tuple(expected.shape)
-            raise PolicyCallError(f"a chunk of {tuple(chunk.shape)}, and {plain} without the treatments")
-        self.before.append(expected)
-        self.after.append(chunk)
-        self._visited.append(visit)
-        if self._progress is not None:
-            self._progress(len(self.after), self._planned)
-
-    def agreement(self, visits: Sequence[CheckCall]) -> Agreement:
-        """Return how far the chunks are apart; of ``visits``, those that were not made are named."""
-        same, words = self._same, [visit.words for visit in self._visited]
-        agreement = agree(self.before, self.after, self._scale, executed=same.subject.executed_actions, calls=words)
-        agreement.how = describe(self._visited)
-        given = self._same.checks.observations
-        agreement.distinct = len({digest([given[visit.observation]]) for visit in self._visited})
-        observations = {visit.observation for visit in visits}
-        taken = [index for index in observations if (index, False) not in same._failed]
-        if agreement.distinct == 1 < len(observations):
-            agreement.unjudged = f"all {len(observations)} observations are one, as of a robot at rest: give others"
-        if 2 * len(taken) < len(observations):
-            alone = f"the baseline takes {len(taken)} of {len(observations)} observations alone"
-            agreement.unjudged = f"{alone}: give observations of its own (--dataset.root or --env.type)"
-        if len(self.after) < self._planned:
-            seen = f"{len(self.after)} of {self._planned} calls were made in time"
-            agreement.how = f"{agreement.how}; {seen}"
-            if self._lacking:
-                agreement.short = True
-                agreement.unjudged = f"{seen}, which are too few to judge by: give more --seconds"
-        agreement.changes_execution = self._variant.changes_execution
-        return agreement

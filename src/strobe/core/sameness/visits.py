@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FEWEST = 4  # observations that a judgement needs, however long a chunk takes
-SPECIAL = (
-    4  # one call with Real-Time Chunking, and one that the treatments are applied for alone, for so many observations
-)
+SPECIAL = 4  # observations for each call with Real-Time Chunking, and for each that is applied for alone
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,7 @@ class CheckCall:
         rtc: whether Real-Time Chunking guides it.
         isolated: whether the treatments are applied for this call alone.
         reset: whether the policy is reset before it, as at the start of an episode.
+        required: whether a judgement needs it, where time is short (`mark_required`).
     """
 
     observation: int
@@ -29,6 +28,12 @@ class CheckCall:
     rtc: bool = False
     isolated: bool = False
     reset: bool = False
+    required: bool = False
+
+    @property
+    def baseline_call(self) -> tuple[int, bool]:
+        """What names the baseline's call that it is compared with: the observation, and whether RTC guides it."""
+        return self.observation, self.rtc
 
 
 def plan(count: int, *, rtc: bool, passes: int = 1) -> list[CheckCall]:
@@ -75,6 +80,12 @@ def required_visits(visits: Sequence[CheckCall]) -> set[int]:
             kinds.add(kind)
             places.add(place)
     return places
+
+
+def mark_required(visits: Sequence[CheckCall]) -> list[CheckCall]:
+    """Return ``visits``, in which those that a judgement needs are marked."""
+    places = required_visits(visits)
+    return [replace(visit, required=place in places) for place, visit in enumerate(visits)]
 
 
 def describe(visits: Sequence[CheckCall]) -> str:
