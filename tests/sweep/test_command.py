@@ -181,10 +181,10 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
 
     write, lacking = store.replace, [store.RESULT]
 
-    def replace(path: Path, content: bytes) -> None:
+    def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
         if path.name in lacking:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path, content)
+        write(path, content, durable=durable)
 
     monkeypatch.setattr(store, "replace", replace)
     with pytest.raises(SystemExit, match=str(NOT_KEPT)):
@@ -204,7 +204,7 @@ def test_files_from_another_node_that_have_no_room_here_leave_no_folder(
     assert read_outcome(tmp_path / "cell") == done
     assert _bring_home(tmp_path / "other", done, {}) == done, "what could not be kept there has no files"
     assert not (tmp_path / "other").exists()
-    monkeypatch.setattr(store, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "")))
+    monkeypatch.setattr(store, "replace", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "")))
     lost = _bring_home(tmp_path / "cell", done, files)
     assert (lost.status, lost.reason, lost.node) == ("crashed", "not kept: no space left on device", "there")
     assert not (tmp_path / "cell").exists()

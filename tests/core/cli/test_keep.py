@@ -36,10 +36,10 @@ def full(monkeypatch: pytest.MonkeyPatch, *names: str, code: int = errno.ENOSPC)
     """Let writing files of these names fail, as the system does where there is no room."""
     write = store.replace
 
-    def replace(path: Path, content: bytes) -> None:
+    def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
         if path.name in names:
             raise OSError(code, os.strerror(code), str(path))
-        write(path, content)
+        write(path, content, durable=durable)
 
     monkeypatch.setattr(store, "replace", replace)
 

@@ -26,7 +26,7 @@ HELP = APPROVED / "help"
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Print without colours, at the width of a file, and without the treatments of packages that are installed here."""
-    monkeypatch.setattr(known, "entry_points", lambda group: ())
+    monkeypatch.setattr(known, "has_plug_ins", lambda: False)
     if (catalogue := sys.modules.get("strobe.core.treatments.catalogue")) is not None:
         monkeypatch.setattr(catalogue, "plug_in_entries", lambda: ())
     for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
