@@ -83,8 +83,8 @@ format: env ## put the code in order
 	@$(BIN)/ruff format .
 
 lock: env ## pin every package again; ARGS=--upgrade takes the newest
-	@$(COMPILE) $(ARGS) --extra all --extra dev -o requirements/lock.txt pyproject.toml
-	@$(COMPILE) $(ARGS) --extra libero --extra diffusion --extra pi --extra smolvla --extra pusht --extra dev \
+	@$(COMPILE) $(ARGS) --extra all --group dev -o requirements/lock.txt pyproject.toml
+	@$(COMPILE) $(ARGS) --extra libero --extra diffusion --extra pi --extra smolvla --extra pusht --group dev \
 		-o requirements/libero.txt pyproject.toml
 	@echo uv | $(COMPILE) $(ARGS) --no-annotate -o requirements/uv.txt -
 

@@ -113,9 +113,6 @@ touch $unfinished
 
 install $again --require-hashes -r $lock ||
     say "The packages could not be installed (above is why). Without a connection nothing can be fetched; behind a proxy set HTTPS_PROXY; then run this again: it goes on where it stopped."
-# Strobe was once called strobe where it is installed; both names would share one command.
-$venv/bin/python -c 'import importlib.metadata as m; m.version("strobe")' 2>/dev/null &&
-    if [ -n "$uv" ]; then "$uv" pip uninstall --quiet --python $venv/bin/python strobe; else $venv/bin/python -m pip uninstall -qy strobe; fi
 # shellcheck disable=SC2086
 install --no-deps --no-build-isolation $editable
 if [ -n "$lerobot" ]; then install --no-deps "$lerobot"; fi
