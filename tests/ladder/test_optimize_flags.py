@@ -198,9 +198,7 @@ def test_flags_choose_what_is_tried():
         "compile,policy.num_steps",
         "--all",
     ]
-    _, config = read(
-        [*argv, "--candidate=policy.n_action_steps=5", "--candidate", "precision=bf16, channels_last=true"]
-    )
+    config = read([*argv, "--candidate=policy.n_action_steps=5", "--candidate", "precision=bf16, channels_last=true"])
     aim = parse_aim(config)
     assert aim.choice.effects == ("exact", "rounding", "lossy")
     assert aim.choice.skip == ("compile", "policy.")

@@ -21,7 +21,6 @@ from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
 from strobe.core.measure import other_work
 from strobe.core.runs import store
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.subject import build_study_answer
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
@@ -163,8 +162,7 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def study(*_arguments: object) -> Studied:
-        _, config = breakdown.read(TINY)
-        return build_study_answer(runs.act(), PolicyOptions(type="act"), config)
+        return build_study_answer(runs.act(), breakdown.read(TINY))
 
     def ends(code: int) -> None:
         raise SystemExit(code)

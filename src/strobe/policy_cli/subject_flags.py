@@ -10,8 +10,10 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from strobe.core.cli.bounds import check_bounds, minimum_bound
+from strobe.core.cli.flags import flag_values
 from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.help import describe_field, flag_fields
 from strobe.core.cli.live import importing
@@ -52,6 +54,11 @@ class ModelFlags(ModelOptions):
 
 
 SubjectFlags = PolicyOptions | ModelFlags | FactoryOptions
+
+
+def subject_values(config: Any) -> dict[str, Any]:
+    """Return the flags of a config by name, as `flag_values` does, the policy's or the model's first."""
+    return {"model" if isinstance(config.subject, ModelFlags) else "policy": config.subject, **flag_values(config)}
 
 
 def split_subject(argv: Sequence[str]) -> tuple[SubjectFlags, list[str]]:

@@ -144,9 +144,7 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
 def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(
-        breakdown.run, "study", lambda flags, config, live: build_study_answer(runs.act(), flags, config)
-    )
+    monkeypatch.setattr(breakdown.run, "study", lambda config, live: build_study_answer(runs.act(), config))
     argv = ["breakdown", "--policy.type=act", f"--output_dir={tmp_path}"]
     assert main(argv) == 0
     (kept,) = tmp_path.iterdir()
@@ -232,7 +230,9 @@ def test_a_training_ends_like_the_other_commands(
 ):
     trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
     monkeypatch.setattr("strobe.train.run.train", lambda *_, **__: trained)
-    monkeypatch.setattr(train.run, "read", lambda _: (train.TrainConfig(output_dir=tmp_path), ["--steps=2"]))
+    config = train.TrainConfig(output_dir=tmp_path)
+    config.theirs = ["--steps=2"]
+    monkeypatch.setattr(train.run, "read", lambda _: config)
     assert train.run(["--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()
     kept = store.load(folder)
