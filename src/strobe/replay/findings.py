@@ -72,6 +72,7 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
 
 
 def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Requested settings that end starvation or cause it."""
     own, requested = result.column("as it was"), result.column("as asked")
     if own is None or requested is None or _starves(own, thresholds) == _starves(requested, thresholds):
         return

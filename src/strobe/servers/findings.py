@@ -69,6 +69,7 @@ _PLACE = re.compile(r'File "(?:[^"\n]*[/\\])?([^"/\\\n]+)", line (\d+), in (\S+)
 
 
 def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """Calls that failed, each kind with the exception's name."""
     protocol = PROTOCOLS[answer.protocol]
     for fault in answer.faults:
         first_look = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
@@ -102,6 +103,7 @@ def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
 
 
 def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """A round trip that lasts longer than its chunk."""
     age = answer.age
     if age is not None and answer.trip is not None and age.first.p99 > age.chunk_ms:
         median = age.first.median > age.chunk_ms
@@ -123,6 +125,7 @@ def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """The part of a round trip that the server's own clock does not explain."""
     part, trip = answer.part("network"), _judged_trip(answer)
     if part is None or trip is None or answer.sent_bytes is None or part.share < BIG_NETWORK:
         return

@@ -46,6 +46,7 @@ _STARVED = {
 
 
 def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Steps that wait for their batch, with the one cause that the workers' sections show."""
     training = result.training
     share, slow = training.data_share, _slow_worker(training.loader)
     top = max((part for part in training.loader_parts if part.name != "other"), key=lambda p: p.share, default=None)
@@ -206,6 +207,7 @@ def utilisation(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding
 
 
 def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """Checkpoints and evaluations that come too often for what they cost."""
     training = result.training
     flags = {
         "checkpoint": ("frequent-checkpoints", "--save_freq", MAX_CHECKPOINTS),

@@ -71,6 +71,7 @@ def missing(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """An adapter of the checkpoint that changes nothing."""
     found = result.training.trained_on
     its = found.adapter if found is not None else None
     if its is None or not its.loaded:

@@ -112,6 +112,7 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
+    """Memory that micro-batches and checkpoints save, and their cost in time."""
     for comparison, before, after in _lever_comparisons(result):
         held, now = _peak(before), _peak(after)
         pulled = _levers(after)

@@ -22,6 +22,7 @@ LONGEST = 110  # characters of a title
 
 
 def faults(wiring: Wiring) -> Iterator[Finding]:
+    """Faults that the checker of data sets has found."""
     truth = wiring.truth
     for fault in truth.faults if truth is not None else ():
         total = truth.episodes if truth is not None else 0
@@ -238,6 +239,7 @@ def standing_ends(wiring: Wiring) -> Iterator[Finding]:
 
 
 def repeats(wiring: Wiring) -> Iterator[Finding]:
+    """Vectors that change less often than once per control tick: the loop that recorded them was slower."""
     fps = wiring.timing.data_fps
     for found in wiring.truth.repeats if wiring.truth is not None else ():
         if found.ticks > OFTEN and fps:
@@ -256,6 +258,7 @@ def repeats(wiring: Wiring) -> Iterator[Finding]:
 
 
 def cameras(wiring: Wiring) -> Iterator[Finding]:
+    """Cameras whose decoded images stand still while the arm moves, or have one colour."""
     truth = wiring.truth
     for camera in (truth.cameras or ()) if truth is not None else ():
         name = camera.name
@@ -295,6 +298,7 @@ def _episode_exclusion_advice(wiring: Wiring, episodes: Sequence[int], *, all_of
 
 
 def tasks(wiring: Wiring) -> Iterator[Finding]:
+    """Tasks without words, for a policy that reads the task."""
     truth, prompt = wiring.truth, wiring.prompt
     if truth is None or (wiring.policy and (prompt is None or not prompt.reads_words)):
         return

@@ -80,6 +80,7 @@ def _sync_engine_findings(
 def _late_rtc_chunk(
     wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float
 ) -> Iterator[Finding]:
+    """Real-Time Chunking: a chunk must last for its own call and for the next one."""
     delay = math.ceil(ticks)
     if chunk is None or 2 * delay <= chunk:
         return
@@ -127,6 +128,7 @@ def _call_length(measured: CallTime, ticks: float, rate: float) -> str:
 
 
 def joints_outside_training(wiring: Wiring) -> Iterator[Finding]:
+    """Joints of a run that were outside of the range of the training data (wall-x #113, openpi #814)."""
     joints = wiring.fed or []
     starts = sorted((each for each in joints if each.beyond > BEYOND), key=lambda each: -each.beyond)
     leaves = sorted((each for each in joints if each.outside > OFTEN_OUTSIDE), key=lambda each: -each.outside)

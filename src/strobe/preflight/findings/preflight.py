@@ -38,6 +38,7 @@ TITLES: dict[HypothesisKind, str] = {
 
 
 def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    """Hypotheses that predict the recorded actions better than the present wiring."""
     for each in result.hypotheses:
         if each.outcome == "claimed" and (paired := each.paired) is not None:
             ends = paired.interval

@@ -250,6 +250,7 @@ def _short(text: str) -> str:
 
 
 def compilation(wiring: Wiring) -> Iterator[Finding]:
+    """compile_model, which the bench and lerobot-eval follow and a rollout does not."""
     weights = wiring.weights
     if wiring.compiled and not wiring.rollout_compiles and not (weights is not None and weights.compiled):
         yield Finding(

@@ -80,6 +80,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
 
 
 def failing(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Requests that ended in an exception, which LeRobot's server keeps to itself."""
     remote = result.rollout.remote
     if remote is None:
         return

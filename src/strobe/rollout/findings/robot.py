@@ -155,6 +155,7 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _missing_cpu(turns: Turns, *, policy: bool) -> Iterator[Finding]:
+    """A control thread that is ready and has no CPU."""
     rule = "busy-process"
     if turns.other_cpus >= turns.own_cpus:
         rule, who = "busy-machine", "Other processes take"
@@ -235,6 +236,7 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """A part of the loop, or a policy call, that hung."""
     for stall in result.rollout.stalls:
         times = "It happened once," if stall.count == 1 else f"It happened {stall.count:,} times, the longest"
         why = "The loop waits for this device, and the arm holds its last goal. A lower --fps does not help."
@@ -254,6 +256,7 @@ def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Joints that were NaN or infinite."""
     found = result.rollout.not_finite
     if found is None or not found.read + found.sent:
         return

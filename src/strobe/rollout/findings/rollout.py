@@ -49,6 +49,7 @@ _SLOW = {
 
 
 def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """A loop slower than requested, by the part that late ticks spend their time on."""
     rollout, pace = result.rollout, result.rollout.pace
     if pace is None:
         return
@@ -327,6 +328,7 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
 
 
 def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Recorded frames whose time stamps are wrong."""
     rollout, frames = result.rollout, result.rollout.recording
     if frames is None or frames.real_s <= 0:
         return

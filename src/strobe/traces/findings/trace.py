@@ -50,6 +50,7 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
+    """The trace lacks kernels that ran."""
     for rank in answer.ranks:
         lost, launches = rank.lost_launches, rank.launches
         if not lost or not launches or lost < LOST * launches:
@@ -191,6 +192,7 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]
 
 
 def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
+    """Ranks that wait for others in collectives."""
     waits = answer.waits
     if waits is None or not waits.ranks:
         return
