@@ -63,10 +63,8 @@ def test_the_reference_lists_each_id():
 
 def test_advice_names_commands_and_flags_that_exist():
     """Flags with a dot are LeRobot's, which a policy or a robot has."""
-    makers = {where.partition(":")[0] for where in FINDINGS}
-    texts = [
-        text for path, tree in TREES.items() if str(path.relative_to(SOURCES)) in makers for text in literals(tree)
-    ]
+    makers = {SOURCES / where.partition(":")[0] for where in FINDINGS}
+    texts = [text for path in makers for text in literals(TREES[path])]
     wrong = []
     for command, behind in (found for text in texts for found in COMMAND.findall(text)):
         help_text = reference.command_help(command) if command in slices.commands() else ""
