@@ -283,10 +283,10 @@ class Scope:
             case ast.JoinedStr():
                 return ["".join(parts) for parts in itertools.product(*map(self.spell, value.values))]
             case ast.Name():
-                return [text for each in self._assigned(value.id) for text in self.spell(each)] or ["…"]
+                return [text for each in self._find_values(value.id) for text in self.spell(each)] or ["…"]
         return ["…"]
 
-    def _assigned(self, name: str) -> Iterator[ast.expr]:
+    def _find_values(self, name: str) -> Iterator[ast.expr]:
         """What a name stands for: values assigned to it, alone, in a tuple or in a loop over what is spelt out."""
         for node in ast.walk(self.function):
             match node:
@@ -310,10 +310,10 @@ class Scope:
             case ast.IfExp(body=body, orelse=orelse):
                 yield from (*self._elements(body, at), *self._elements(orelse, at))
             case ast.Name(id=name):
-                for each in self._assigned(name):
+                for each in self._find_values(name):
                     yield from self._elements(each, at)
             case ast.Subscript(value=ast.Name(id=name)):
-                for each in self._assigned(name):
+                for each in self._find_values(name):
                     for held in each.values if isinstance(each, ast.Dict) else ():
                         yield from self._elements(held, at)
             case ast.Call(func=ast.Name(id=name)) if name in self.functions:

@@ -25,7 +25,7 @@ HOUSE_WORDS = (
     r"\bmeanwhile\b", r"\btoo noisy\b", r"\bno difference shown\b", r"\bis it wired\b", r"\bInterval of it\b",
     r"\b[Nn]othing (?:is|was found) wrong\b", r"\b[Nn]othing wrong was found\b", r"\brested? on observations\b",
 )  # fmt: skip
-NOT_YET = "statistics from the checkpoint, whatever the dataset is"  # of an approved finding in train/findings_inputs.py
+NOT_YET = "statistics from the checkpoint, whatever the dataset is"  # of a finding in train/findings_inputs.py
 SHOWN_ROOMS = ("findings", "report", "cli")  # every text in their code is shown; elsewhere those of errors
 
 
