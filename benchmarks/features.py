@@ -44,7 +44,7 @@ def main() -> None:
         finally:
             undo()
     guard = Guard.parse(OF_FEATURES)
-    limit = dict(guard.limits)["rms"]
+    limit = guard.limits["rms"]
     table = Table("features of", "RMS (σ)", "worst token (σ)", "worst (σ)", "cosine", str(guard))
     for name, one in found.items():
         figures = [f"{value:.2g}" for value in (one.rms, one.token, one.worst)]

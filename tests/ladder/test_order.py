@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.emulated_device import EmulatedDevice
@@ -11,13 +13,14 @@ from support.example_runs import measurement
 from support.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
+from strobe.core.measure.in_time import judge_in_time
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Treatment
+from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Treatment, Variant
 from strobe.ladder import settings
 from strobe.ladder.candidates import (
     Bounds,
@@ -29,6 +32,8 @@ from strobe.ladder.candidates import (
     sort_candidates,
     together,
 )
+from strobe.ladder.climb import Climb, Step, left_out, plan, remaining
+from strobe.ladder.results import Try
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
 from strobe.lerobot.policies.loading import load_subject
@@ -174,3 +179,29 @@ def test_a_climb_falls_from_the_whole_call_to_both_of_its_parts_and_says_why(pla
     assert (whole.treatment, whole.outcome, whole.reason) == ("graph=chunk", "does not apply", why)
     assert {one.treatment: one.outcome for one in others} == {"graph=prefix": "kept", "graph=loop": "kept"}
     assert {spec["graph"] for spec in ladder.rungs[-1].treatments} == {"prefix", "loop"}
+
+
+def test_a_state_says_what_it_reached_and_what_remains_without_running_anything():
+    """A run of the highest rung by itself says nothing of the next one."""
+    tried = Try(treatment="", rung=0, before_ms=1, outcome="kept")
+    start, faster = (
+        Step(Variant(name), (), measurement(name, {"policy": (1.0, PARTS)}, ms), tried)
+        for name, ms in (("a", 100.0), ("b", 99.0))
+    )
+    earlier: Any = SimpleNamespace(standing=lambda treatment, _: "left out" if "cache" in treatment else "unknown")
+    climb = Climb(Aim(target_hz=10.0), earlier, Bounds(start.measurement, None), start, glanced=False)
+    assert not climb.has_reached_target
+    masks, cache = (
+        Candidate(tuple(catalogue.parse(text)), (), "exact", 0) for text in ("masks=once", "prefix_cache=static")
+    )
+    alone = judge_in_time([90.0] * 100, climb.aim.target_ms, climb.aim.in_time)
+    climb = replace(climb, in_time=alone, offered=(masks, cache))
+    assert climb.has_reached_target
+    assert remaining(climb) == [masks]
+    assert left_out(climb).startswith("; skipped: 1 rejected by an earlier search")
+    rejected = climb.add(plan(climb, masks, begun=True).reject("slower", "slower"))
+    assert rejected.has_reached_target, "the highest rung is the same"
+    assert remaining(rejected) == []
+    accepted = climb.add(plan(climb, masks).accept(faster.variant, faster.measurement))
+    assert (accepted.top.name, accepted.in_time, accepted.offered) == ("b", None, None)
+    assert not accepted.has_reached_target

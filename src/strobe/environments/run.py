@@ -108,7 +108,7 @@ class _Study:
                 raise
             self.result.notes.append(f"the actions were not compared: {error}")
         self.result.notes += self.limit.left_out
-        self._hold()
+        self._judge_actions()
 
     def _note_error(self, error: Exception) -> None:
         self.result.status = "failed"
@@ -186,12 +186,12 @@ class _Study:
         for comparison in self.result.comparisons:
             comparison.gradient = gradients.get(comparison.candidate)
 
-    def _hold(self) -> None:
+    def _judge_actions(self) -> None:
         guard, looked = Guards().strictest_guard([GUARDED]), self.looked
         self.result.yardsticks = looked.yardsticks
         for comparison in self.result.comparisons:
             comparison.effect, comparison.guard = GUARDED, str(guard)
-            looked.hold(comparison, comparison.candidate, guard)
+            looked.judge(comparison, comparison.candidate, guard)
 
 
 def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> list[Component]:
@@ -254,7 +254,7 @@ def verify_environment(
         except SideEndedError as error:
             result.status = "failed"
             result.notes.append(f"{error}; the earlier checks are saved")
-    looked.hold(check, there.name, guard)
+    looked.judge(check, there.name, guard)
     result.yardsticks = looked.yardsticks
     result.checks = [check]
     return result

@@ -206,11 +206,11 @@ class Looked(ActionCheck):
 
     worst: dict[str, int] = field(default_factory=dict)
 
-    def hold(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
-        """Compare the actions of the side ``name`` with ``guard``; what was not looked at is not judged."""
+    def judge(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
+        """Write into ``judged`` how ``guard`` judges the side ``name``."""
         if name not in self.agreements:
             self.unseen.setdefault(name, "it was stopped before the actions were compared")
-        super().hold(judged, name, guard)
+        super().judge(judged, name, guard)
 
 
 def look(sides: Sides, count: int, reporter: Reporter) -> Looked:

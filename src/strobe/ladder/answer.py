@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.measure.components import common_parts
+from strobe.core.measure.guard import Guards
 from strobe.core.measure.in_time import best_rung, judge_in_time
 from strobe.core.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.core.results import recipe
@@ -18,6 +19,7 @@ from strobe.core.treatments.recipe import PACKAGES
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.climb import BASELINE, Climb, Step
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, part_outcomes
+from strobe.ladder.runner import ActionGuard
 
 
 def compare_in_one_run(measured: Measured) -> list[Comparison]:
@@ -60,15 +62,15 @@ def compare_by_tries(steps: Sequence[Step]) -> list[Comparison]:
     return comparisons
 
 
-def hold_guards(result: OptimizeResult, climb: Climb) -> None:
+def judge_rungs(result: OptimizeResult, steps: Sequence[Step], guard: ActionGuard) -> None:
     """Write down the guard that each rung's agreement with the baseline is compared with, and its outcome."""
-    variants = {step.name: step.variant for step in climb.steps}
+    variants = {step.name: step.variant for step in steps}
     for comparison in result.comparisons:
         variant = variants.get(comparison.candidate)
         if comparison.baseline == BASELINE and comparison.agreement is not None and variant is not None:
-            comparison.effect = climb.guard.effect(variant)
-            comparison.guard = str(climb.guard.variant_guard(variant))
-            judgement = climb.guard.judge(variant, comparison.agreement)
+            comparison.effect = guard.effect(variant)
+            comparison.guard = str(guard.variant_guard(variant))
+            judgement = guard.judge(variant, comparison.agreement)
             comparison.broken, comparison.unjudged = judgement.broken_limit, judgement.missing_figures
 
 
@@ -109,12 +111,8 @@ class Choosing:
         return f"not judged: {(comparison and comparison.unjudged) or 'its actions were not compared'}"
 
 
-def build_ladder(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
-    """Make the ladder.
-
-    Args:
-        ended: why the climbing stopped, in words.
-    """
+def build_ladder(choosing: Choosing, climb: Climb, guards: Guards) -> Ladder:
+    """Make the ladder of ``climb``, which ended by itself or was interrupted."""
     result, aim = choosing.result, climb.aim
     rungs = [
         Rung(
@@ -139,10 +137,10 @@ def build_ladder(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
     return Ladder(
         target_hz=aim.target_hz,
         target_ms=aim.target_ms,
-        guard=str(climb.guard.guards),
+        guard=str(guards),
         met=timely.outcome == "reached",
         in_time=timely,
-        ended=ended,
+        ended=climb.ended or "interrupted",
         interleaved=choosing.interleaved,
         chosen=chosen.name,
         rungs=rungs,

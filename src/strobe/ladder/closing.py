@@ -7,6 +7,7 @@ closely, played in the simulator, and timed by itself; where it fails, the next 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import DROP, Guards
@@ -34,28 +35,25 @@ from strobe.ladder.episodes import CandidateError, Episodes, rejection_reason
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.runner import judge_variants
 from strobe.ladder.settings import Climbing
-from strobe.ladder.trial import describe_action_change, judge_try, run_rungs
+from strobe.ladder.trial import Climber, describe_action_change, judge_try, run_rungs
 from strobe.lerobot.policies.policy_of import require_policy
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
 NO_EPISODES = "no episodes show its success"
 
 
-def closing_run(climb: Climb, closed: Measured | None) -> Measured:
-    """Run all rungs in alternation.
-
-    Args:
-        closed: a run that is as good as a closing run of its rungs; it is one where these are all.
+def closing_run(climber: Climber, climb: Climb) -> Measured:
+    """Run all rungs in alternation, unless there is a run that is as good: `Climb.closed`, where its rungs are all.
 
     Raises:
         KeyboardInterrupt: before the first round was complete.
     """
     variants = [step.variant for step in climb.steps]
     names = [variant.name for variant in variants]
-    if closed is not None and list(closed.variants) == names:
-        return closed
-    climb.reporter.stage(f"the closing run: {', '.join(names)}")
-    return run_rungs(climb, variants)
+    if climb.closed is not None and list(climb.closed.variants) == names:
+        return climb.closed
+    climber.reporter.stage(f"the closing run: {', '.join(names)}")
+    return run_rungs(climber, climb, variants)
 
 
 def can_be_judged(measured: Measured, rungs: int) -> bool:
@@ -64,8 +62,8 @@ def can_be_judged(measured: Measured, rungs: int) -> bool:
     return len(counts) == rungs and (not measured.interrupted or min(counts) >= settings.CLOSING_MIN_PAIRS)
 
 
-def drop_rungs(climb: Climb, measured: Measured) -> None:
-    """Take off what lies above the best rung by the closing run, and give rungs accepted at first sight their verdicts.
+def drop_rungs(climb: Climb, measured: Measured, reporter: Climbing) -> Climb:
+    """Reject what lies above the best rung by the closing run, and give rungs accepted at first sight their verdicts.
 
     What is on from the start stays, whatever it gains.
     """
@@ -73,30 +71,32 @@ def drop_rungs(climb: Climb, measured: Measured) -> None:
     start = max(rung for rung, step in enumerate(steps) if not rung or step.requested)
     times = [measured.collected.samples[name].values for name in names]
     best = best_rung(times, [step.is_shown_faster for step in steps], [True] * len(steps), start)
-    for rung in range(start + 1, len(steps)):
-        tried, verdict = steps[rung].tried, judge_variants(measured, names[rung - 1], names[rung])
-        tried.verdict = tried.verdict or verdict
-        if rung > best:
-            if verdict.kind == "faster":  # than a rung that is no gain itself
-                verdict = judge_variants(measured, names[best], names[rung])
-            tried.outcome, reason = judge_try(verdict)
-            tried.reason, tried.verdict = f"{reason} in the closing run", verdict
-            climb.reporter.say(f"{names[rung]}: rejected, {tried.reason}")
+    trials = []
     for trial in climb.trials:
-        if trial.step is not None and trial.step.name in names[best + 1 :]:
-            trial.step = None
+        rung = names.index(trial.step.name) if trial.step is not None else 0
+        if rung > start:
+            verdict = judge_variants(measured, names[rung - 1], names[rung])
+            trial = trial.record(verdict=trial.tried.verdict or verdict)
+            if rung > best:
+                if verdict.kind == "faster":  # than a rung that is no gain itself
+                    verdict = judge_variants(measured, names[best], names[rung])
+                outcome, reason = judge_try(verdict)
+                trial = trial.record(verdict=verdict).reject(outcome, f"{reason} in the closing run")
+                reporter.say(f"{names[rung]}: rejected, {trial.tried.reason}")
+        trials.append(trial)
+    return replace(climb, trials=tuple(trials))
 
 
-def confirm(choosing: Choosing, climb: Climb) -> None:
+def confirm(choosing: Choosing, climber: Climber) -> None:
     """Check the chosen rung's actions where faults show; where it fails, the next one below, until one holds.
 
     The result gets the agreements and the other yardsticks. Ctrl-C ends it.
     """
-    guard, reporter, result = climb.guard, climb.reporter, choosing.result
+    guard, reporter, result = climber.guard, climber.reporter, choosing.result
     if guard.same is None:
         return
-    variants = {step.name: step.variant for step in climb.steps}
-    chunk_s = climb.start.ms / 1e3
+    variants = {step.name: step.variant for step in choosing.steps}
+    chunk_s = choosing.steps[0].ms / 1e3
     guard.same.limit = action_time_limit(settings.CLOSE_LOOK_S, chunk_s)
     try:
         if choosing.chosen_rung != BASELINE:
@@ -202,7 +202,7 @@ def refuse_unplayed(choosing: Choosing, variants: Sequence[Variant]) -> None:
         choosing.refused.setdefault(variant.name, NO_EPISODES)
 
 
-def time_alone(result: OptimizeResult, climb: Climb) -> None:
+def time_alone(result: OptimizeResult, climber: Climber, climb: Climb) -> None:
     """Time the chosen rung by itself, unless the closing run shows that its chunks are too late.
 
     The answer rests on a run of its own: the climb ended with a rung because its chunks looked in time. A long
@@ -214,11 +214,11 @@ def time_alone(result: OptimizeResult, climb: Climb) -> None:
     chosen = next(step for step in climb.steps if step.name == ladder.chosen)
     if result.measurement(ladder.chosen).samples.summary.median > ladder.target_ms:
         return
-    if ladder.in_time.chunks * climb.runs.spaced_s(chosen.ms / 1e3) >= settings.IN_TIME_S[0]:
+    if ladder.in_time.chunks * climber.runs.spaced_s(chosen.ms / 1e3) >= settings.IN_TIME_S[0]:
         return
-    climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
+    climber.reporter.stage(f"are its chunks in time? {ladder.chosen}")
     try:
-        judged = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
+        judged = climber.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
     except KeyboardInterrupt:
         result.notes.append("interrupted before the chunks of the last step were timed alone")
         return

@@ -1,7 +1,7 @@
 """Optimize: climb from the baseline to a target rate, one treatment at a time, each shown and guarded.
 
-`optimize` measures the machine and the baseline, then climbs. A strategy, one by one or by effect, asks the
-climb which candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what
+`optimize` measures the machine and the baseline, then climbs. A strategy, one by one or by effect, reads from the
+climb's state what remains (`climb.py`, `candidates.py`): candidates for the part that costs most come first, and what
 earlier ladders showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs,
 since treatments interact; screened on a few observations, where all treatments together must stay within the guard's
 limits; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung, and every
@@ -14,7 +14,7 @@ rung below takes its place, and the answer is written (`answer.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
@@ -30,9 +30,19 @@ from strobe.core.timeline import Section
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Effect, Spec, Treatment, Variant
 from strobe.ladder import settings
-from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, hold_guards
+from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, judge_rungs
 from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, make_candidate, together
-from strobe.ladder.climb import BASELINE, Climb, Step
+from strobe.ladder.climb import (
+    BASELINE,
+    Climb,
+    Step,
+    TriedCandidate,
+    end_at_target,
+    leave,
+    left_out,
+    plan,
+    remaining,
+)
 from strobe.ladder.closing import (
     can_be_judged,
     closing_run,
@@ -46,15 +56,20 @@ from strobe.ladder.closing import (
 from strobe.ladder.earlier import Earlier, Use, circumstances
 from strobe.ladder.episodes import Episodes
 from strobe.ladder.results import OptimizeResult, Try
-from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, prepare_checks, require_uninterrupted
+from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, prepare_checks
 from strobe.ladder.settings import Aim, Climbing, SilentClimb
 from strobe.ladder.trial import (
+    Climber,
     attempt,
     begins_with_glance,
+    confirm_target,
     describe_action_change,
     failure,
+    find_last_rungs,
+    measure_start_well,
     milliseconds,
     speedup,
+    survey,
     try_rungs_together,
 )
 
@@ -106,28 +121,30 @@ def optimize(
         guards = replace(aim.guards, kind=subject.returns)
         under = circumstances(subject, options, base, guards) if earlier != "none" else {}
         ladders = Earlier(result.subject, result.machine, under, earlier)
-        climb, interrupted = _start(aim, runs, guards, ladders, began)
+        climber, climb, interrupted = _start(aim, runs, guards, ladders, began)
         if ladders.ladders:
             reporter.say(str(ladders))
-        result.status, ended, measured = "interrupted", "interrupted", None
+        result.status, measured = "interrupted", None
         with suppress(KeyboardInterrupt):
             if not interrupted:
-                ended, closed = (climb_by_effect(climb), None) if climb.by_effect else climb_one_by_one(climb)
-                measured = closing_run(climb, closed)
+                strategy = climb_by_effect if climber.by_effect else climb_one_by_one
+                for state in strategy(climber, climb):
+                    climb = state
+                measured = closing_run(climber, climb)
                 result.status = "interrupted" if measured.interrupted else "complete"
-        measured = measured if measured is not None and can_be_judged(measured, len(climb.steps)) else None
-        _add_measurements(result, climb, measured)
-        choosing = Choosing(result, climb.steps, interleaved=measured is not None)
-        _answer(choosing, climb, episodes, ended)
+        if measured is not None and not can_be_judged(measured, len(climb.steps)):
+            measured = None
+        climb = _add_measurements(result, climber, climb, measured)
+        _answer(Choosing(result, climb.steps, interleaved=measured is not None), climber, climb, episodes)
         if not_saved := ladders.save(result):
             reporter.say(not_saved)
     return result, measured.sections if measured is not None else []
 
 
-def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float) -> tuple[Climb, bool]:
+def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float) -> tuple[Climber, Climb, bool]:
     """Measure the baseline, with the treatments that are on from the start, and choose how to climb.
 
-    Returns the climb, and whether Ctrl-C ended the measurement.
+    Returns what the climb acts with, its first state, and whether Ctrl-C ended the measurement.
     """
     reporter = runs.reporter
     reporter.stage("the baseline")
@@ -162,40 +179,38 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are compared only on the timed observations: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(baseline_variant, (), first, tried)
-    climb = Climb(aim, runs, guard, earlier, bounds, step, began, limit_s, by_effect, glanced)
+    climber, climb = Climber(runs, guard, began, limit_s, by_effect), Climb(aim, earlier, bounds, step, glanced)
     reporter.say(f"baseline: {milliseconds(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
     if aim.start:
-        _add_start(climb, variants[1], measured)
-    return climb, measured.interrupted
+        climb = _add_start(climber, climb, variants[1], measured)
+    return climber, climb, measured.interrupted
 
 
-def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
-    agreement = climb.guard.agreement(measured, variant.name)
-    judgement = climb.guard.judge(variant, agreement)
+def _add_start(climber: Climber, climb: Climb, variant: Variant, measured: Measured) -> Climb:
+    agreement = climber.guard.agreement(measured, variant.name)
+    judgement = climber.guard.judge(variant, agreement)
     if judgement.outcome != "held":
         fault = "exceeds the limits" if judgement.broken_limit else "cannot be judged by the limits"
         start = ", ".join(map(catalogue.format_spec, climb.aim.start))
         raise UserError(f"--start='{start}' {fault}: {judgement.words}; change --guard or --start")
     effect = strongest([treatment.effect for treatment in variant.treatments])
-    trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
-    trial.tried.part = None
-    trial.tried.verdict = verdict = judge_variants(measured, BASELINE, variant.name)
-    trial.tried.agreement = agreement
-    trial.tried.build_s = build_seconds(measured, variant.name)
-    trial.accept(variant, measured.measurements[1], requested=True)
-    trial.listed = False
-    climb.trials.append(trial)
-    climb.reporter.say(
+    verdict, build_s = judge_variants(measured, BASELINE, variant.name), build_seconds(measured, variant.name)
+    trial = plan(climb, Candidate(climb.aim.start, (), effect, 0))
+    trial = trial.record(part=None, verdict=verdict, agreement=agreement, build_s=build_s)
+    trial = replace(trial.accept(variant, measured.measurements[1], requested=True), listed=False)
+    climber.reporter.say(
         f"step 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {describe_action_change(agreement)}"
     )
+    return climb.add(trial)
 
 
-def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:
+def _add_measurements(result: OptimizeResult, climber: Climber, climb: Climb, measured: Measured | None) -> Climb:
+    """Add the figures of all rungs. Return the climb without those that the closing run does not show."""
     if measured is not None:
         comparisons = compare_in_one_run(measured)
-        drop_rungs(climb, measured)
+        climb = drop_rungs(climb, measured, climber.reporter)
         names = {step.name for step in climb.steps}
         result.measurements = [each for each in measured.measurements if each.name in names]
         result.comparisons = [each for each in comparisons if {each.baseline, each.candidate} <= names]
@@ -203,142 +218,136 @@ def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured |
         result.measurements = [step.measurement for step in climb.steps]
         result.comparisons = compare_by_tries(climb.steps)
         result.notes += [NOT_INTERLEAVED] if len(climb.steps) > 1 else []
-    if climb.runs.options.counted and len(climb.steps) > 1:
+    if climber.runs.options.counted and len(climb.steps) > 1:
         result.notes.append(SEVERAL_COPIES)
-    result.yardsticks = climb.guard.yardsticks
-    hold_guards(result, climb)
+    result.yardsticks = climber.guard.yardsticks
+    judge_rungs(result, climb.steps, climber.guard)
+    return climb
 
 
-def _answer(choosing: Choosing, climb: Climb, episodes: Episodes | None, ended: str) -> None:
-    result, guards = choosing.result, climb.guard.guards
+def _answer(choosing: Choosing, climber: Climber, climb: Climb, episodes: Episodes | None) -> None:
+    result, guards = choosing.result, climber.guard.guards
     variants = [step.variant for step in climb.steps]
     if result.status == "complete":
-        confirm(choosing, climb)
+        confirm(choosing, climber)
     if result.status != "complete" and guards.success_drop is not None:
         refuse_unplayed(choosing, variants)
     elif episodes is not None and result.status == "complete":
-        prove(choosing, variants, episodes, guards, climb.reporter)
-    result.ladder = build_ladder(choosing, climb, ended)
+        prove(choosing, variants, episodes, guards, climber.reporter)
+    result.ladder = build_ladder(choosing, climb, guards)
     if result.status == "complete":
-        time_alone(result, climb)
+        time_alone(result, climber, climb)
         if climb.at_target and not result.ladder.met:
             result.notes.append(NOT_CONFIRMED)
 
 
-# One by one
+# Strategies: each is the states of a climb, one after the other; after Ctrl-C the last one has what was accepted.
 
 
-def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
+def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
     """Try each candidate in a run of its own, in alternation with the highest rung, until the target or the time limit.
 
     What the last ladder kept is tried first, together.
 
-    Returns:
-        Why it ended, in words; and the run of the last ladder's rungs, which may do for a closing run; None for none.
-
     Raises:
         KeyboardInterrupt: during a run.
     """
-    rungs, closed = climb.last_rungs(), None
-    if rungs and sum(rung.build_s for rung in rungs) <= climb.remaining_to_try_s():
-        closed = try_rungs_together(climb, rungs)
-    start = climb.start
-    far = climb.aim.everything or start.ms > settings.FAR * climb.aim.target_ms
-    if climb.glanced and (closed is not None or not far):
-        _measure_start_well(climb, closed)
-    while not climb.has_reached_target():
-        remaining = climb.remaining()
-        if not remaining:
-            return f"no treatment remained to try{climb.left_out()}", closed
+    rungs = find_last_rungs(climber, climb)
+    if rungs and sum(rung.build_s for rung in rungs) <= climber.remaining_to_try_s(climb):
+        yield (climb := try_rungs_together(climber, climb, rungs))
+    far = climb.aim.everything or climb.start.ms > settings.FAR * climb.aim.target_ms
+    if climb.glanced and (climb.closed is not None or not far):
+        yield (climb := measure_start_well(climber, climb))
+    while not (climb := confirm_target(climber, climb)).has_reached_target:
+        climb = survey(climber, climb)
+        left = remaining(climb)
+        if not left:
+            yield replace(climb, ended=f"no treatment remained to try{left_out(climb)}")
+            return
         # What is quick may still fit where what comes first does not.
-        seconds = climb.remaining_to_try_s()
-        try_s = settings.shortest_try_s(climb.runs.spaced_s(climb.top.ms / 1e3))
-        fitting = next((candidate for candidate in remaining if candidate.build_s + try_s <= seconds), None)
+        seconds = climber.remaining_to_try_s(climb)
+        try_s = settings.shortest_try_s(climber.runs.spaced_s(climb.top.ms / 1e3))
+        fitting = next((candidate for candidate in left if candidate.build_s + try_s <= seconds), None)
         if fitting is None:
-            return _time_limit_reason(climb, remaining), closed
-        attempt(climb, fitting, sharing=sum(1 for candidate in remaining if not candidate.build_s))
-    return climb.end_at_target(), closed
+            yield _end_at_time_limit(climber, climb, left)
+            return
+        yield (climb := attempt(climber, climb, fitting, sharing=sum(1 for each in left if not each.build_s)))
+    yield end_at_target(survey(climber, climb))
 
 
-def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
-    start, runs = climb.start, climb.runs
-    if measured is None:
-        seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)
-        measured = require_uninterrupted(runs.sample([start.variant], max(settings.TRY_S[0], seconds)))
-    start.measurement = measured.measurements[0]
-    climb.guard.reference = measured.outputs.first(start.name)
+def _end_at_time_limit(climber: Climber, climb: Climb, left: Sequence[Candidate]) -> Climb:
+    seconds = max(climber.remaining_to_try_s(climb), 0.0)
+    which = ", all slow to build" if all(candidate.build_s for candidate in left) else ""
+    many = f"{len(left)} treatment{'' if len(left) == 1 else 's'}"
+    ended = f"the time limit of {climber.limit_s:.0f} s was over, with {many} untried{which}{left_out(climb)}"
+    return replace(leave(climb, f"{seconds:.0f} s remained", left, with_build=True), ended=ended)
 
 
-def _time_limit_reason(climb: Climb, remaining: Sequence[Candidate]) -> str:
-    climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s remained", remaining, with_build=True)
-    which = ", all slow to build" if all(candidate.build_s for candidate in remaining) else ""
-    many = f"{len(remaining)} treatment{'' if len(remaining) == 1 else 's'}"
-    limit = f"the time limit of {climb.limit_s:.0f} s was over, with {many} untried"
-    return f"{limit}{which}{climb.left_out()}"
-
-
-# By effect
-
-
-def climb_by_effect(climb: Climb) -> str:
+def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
     """Try all exact candidates as one group at first sight, then all rounding ones; only the closing run judges.
 
-    For chunks that take so long that few candidates could be tried one by one. Return why it ended, in words.
+    For chunks that take so long that few candidates could be tried one by one.
 
     Raises:
         KeyboardInterrupt: during a run.
     """
-    for rung in climb.last_rungs():
-        if not climb.has_reached_target():
-            attempt(climb, rung)
+    for rung in find_last_rungs(climber, climb):
+        if not (climb := confirm_target(climber, climb)).has_reached_target:
+            yield (climb := attempt(climber, climb, rung))
     for effect in EFFECTS:
-        for group in _groups(climb, effect):
-            if climb.has_reached_target():
-                return climb.end_at_target()
-            if group.try_alone and not _fits(climb):
+        climb, grouped = _group_candidates(climber, climb, effect)
+        yield climb
+        for group in grouped:
+            if (climb := confirm_target(climber, climb)).has_reached_target:
+                yield end_at_target(survey(climber, climb))
+                return
+            if group.try_alone and not _fits(climber, climb):
                 continue
-            if not attempt(climb, group) and len(group.specs) > 1:
-                _try_each(climb, effect)
-    if climb.has_reached_target():
-        return climb.end_at_target()
-    climb.leave("no time was left to try it alone", climb.remaining())
-    enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.start.ms / 1e3))
+            yield (climb := attempt(climber, climb, group))
+            if climb.trials[-1].step is None and len(group.specs) > 1:
+                for candidate in remaining(climb := survey(climber, climb)):
+                    if candidate.effect == effect and not candidate.build_s and _fits(climber, climb):
+                        yield (climb := attempt(climber, climb, candidate))
+    climb = survey(climber, confirm_target(climber, climb))
+    if climb.has_reached_target:
+        yield end_at_target(climb)
+        return
+    enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climber.runs.spaced_s(climb.start.ms / 1e3))
     one_by_one = f"--time_limit={enough:.0f} (s) also tries each treatment alone"
-    return f"all groups of treatments were tried; {one_by_one}{climb.left_out()}"
+    ended = f"all groups of treatments were tried; {one_by_one}{left_out(climb)}"
+    yield replace(leave(climb, "no time was left to try it alone", remaining(climb)), ended=ended)
 
 
-def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
+def _group_candidates(climber: Climber, climb: Climb, effect: Effect) -> tuple[Climb, list[Candidate]]:
     """Return the groups of ``effect`` without what cannot be applied together with the rest, which is listed.
 
     Other forms of it, such as one for each part where the whole does not fit in memory, take its place.
     """
     while True:
-        grouped = groups(climb.remaining(), effect)
-        if not any(_drop_failing(climb, group) for group in grouped if len(group.specs) > 1):
-            return grouped
+        climb = survey(climber, climb)
+        grouped = groups(remaining(climb), effect)
+        failing = [trial for group in grouped if len(group.specs) > 1 for trial in _find_failing(climber, climb, group)]
+        if not failing:
+            return climb, grouped
+        climb = climb.add(*failing)
 
 
-def _drop_failing(climb: Climb, group: Candidate) -> bool:
-    runs = climb.runs
+def _find_failing(climber: Climber, climb: Climb, group: Candidate) -> list[TriedCandidate]:
+    """Apply the treatments of ``group`` one on top of the other. Return those that fail."""
+    runs, reporter = climber.runs, climber.reporter
     specs: tuple[Spec, ...] = ()
+    failing = []
     for spec in catalogue.sort_specs(group.specs):
         try:
             runs.variant(len(climb.steps), together(climb.top.specs, (*specs, spec))).apply(runs.subject)()
         except Exception as error:
-            trial = climb.plan(make_candidate(runs.subject, (spec,)), begun=True)
-            trial.fail(*failure(error))
-            climb.trials.append(trial)
-            climb.reporter.say(f"{trial.tried.treatment}: rejected, {trial.tried.outcome}: {trial.tried.reason}")
+            trial = plan(climb, make_candidate(runs.subject, (spec,)), begun=True).reject(*failure(error))
+            reporter.say(f"{trial.tried.treatment}: rejected, {trial.tried.outcome}: {trial.tried.reason}")
+            failing.append(trial)
         else:
             specs = (*specs, spec)
-    return len(specs) < len(group.specs)
+    return failing
 
 
-def _try_each(climb: Climb, effect: Effect) -> None:
-    for candidate in climb.remaining():
-        if candidate.effect == effect and not candidate.build_s and _fits(climb):
-            attempt(climb, candidate)
-
-
-def _fits(climb: Climb) -> bool:
-    return settings.SCREENING_CHUNKS * climb.top.ms / 1e3 <= climb.remaining_to_try_s()
+def _fits(climber: Climber, climb: Climb) -> bool:
+    return settings.SCREENING_CHUNKS * climb.top.ms / 1e3 <= climber.remaining_to_try_s(climb)

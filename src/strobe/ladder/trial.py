@@ -1,14 +1,13 @@
-"""One try: a candidate on top of the accepted rungs is run, judged, listed, and reported in a line.
+"""Steps of a climb that act: they run something on the subject, and return the state that follows.
 
-`attempt` picks one of two judgements, by how the climb goes on: `_race` screens the actions on a few observations, then
-times the candidate against the highest rung in alternation; `_look` runs it at first sight. What the last ladder kept
-is tried by `try_rungs_together`, in one run of all rungs.
+A try goes on top of the accepted rungs, with its words; the rungs of the last ladder are tried in one run.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.measure.guard import HELD, Judgement
@@ -20,14 +19,105 @@ from strobe.core.sameness.check import PolicyCallError
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments.treatment import Spec, Variant
 from strobe.ladder import settings
-from strobe.ladder.candidates import Candidate, make_candidate, together
-from strobe.ladder.climb import Climb, TriedCandidate
+from strobe.ladder.candidates import Candidate, candidates, make_candidate, replaced_parts, together
+from strobe.ladder.climb import Climb, TriedCandidate, find_entries, plan
 from strobe.ladder.results import TryOutcome
-from strobe.ladder.runner import build_seconds, judge_variants, require_uninterrupted
+from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, require_uninterrupted
+from strobe.ladder.settings import Climbing
 
 
-def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
-    """Try ``candidate`` on top of the accepted rungs. Return whether it was accepted.
+@dataclass(frozen=True)
+class Climber:
+    """What the steps of a climb act with, and the time that they have.
+
+    Args:
+        began: `time.perf_counter` when its time began to run.
+        limit_s: seconds for climb and closing run.
+        by_effect: whether candidates of one effect are tried together at first sight, or each by itself.
+    """
+
+    runs: Runs
+    guard: ActionGuard
+    began: float
+    limit_s: float
+    by_effect: bool
+
+    @property
+    def reporter(self) -> Climbing:
+        """Shows the progress of the climb."""
+        return self.runs.reporter
+
+    def remaining_s(self) -> float:
+        """Return the seconds until the time limit."""
+        return self.began + self.limit_s - time.perf_counter()
+
+    def remaining_to_try_s(self, climb: Climb) -> float:
+        """Return the seconds until the closing run must begin: its fewest rounds, of all rungs and of one more."""
+        each = [self.runs.spaced_s(step.ms / 1e3) for step in climb.steps]
+        closing = settings.CLOSING_MIN_ROUNDS * (sum(each) + each[-1]) + self.counting_s(climb)
+        return self.remaining_s() - max(closing, settings.CLOSING_SHARE * self.limit_s)
+
+    def counting_s(self, climb: Climb) -> float:
+        """Return the seconds for a call of each rung under the dispatch mode that counts, roughly."""
+        return sum(4 * step.ms / 1e3 + 0.3 for step in climb.steps) if self.runs.options.counted else 0.0
+
+
+def survey(climber: Climber, climb: Climb) -> Climb:
+    """Apply the highest rung, and ask the catalogue what it offers on top of it."""
+    subject, top = climber.runs.subject, climb.top
+    undo = top.variant.apply(subject)
+    try:
+        offered = candidates(subject, climb.aim.choice, top.measurement)
+    finally:
+        undo()
+    return replace(climb, offered=tuple(offered), replaced=tuple(replaced_parts(subject, top.specs)))
+
+
+def confirm_target(climber: Climber, climb: Climb) -> Climb:
+    """Run the highest rung by itself, where the chunks of its try are too few to show that it reaches the target.
+
+    Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
+    """
+    if not climb.is_target_open:
+        return climb
+    top, seconds = climb.top, max(climber.remaining_to_try_s(climb), settings.IN_TIME_S[0])
+    judged = climber.runs.time_alone(top.variant, top.ms, climb.aim, seconds)
+    return climb if judged is None else replace(climb, in_time=judged[0])
+
+
+def measure_start_well(climber: Climber, climb: Climb) -> Climb:
+    """Measure a baseline that was only glanced at: by the run of the last ladder's rungs, else by one of its own."""
+    start, runs, measured = climb.start, climber.runs, climb.closed
+    if measured is None:
+        seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)
+        measured = require_uninterrupted(runs.sample([start.variant], max(settings.TRY_S[0], seconds)))
+    climber.guard.reference = measured.outputs.first(start.name)
+    return replace(climb, start=replace(start, measurement=measured.measurements[0]))
+
+
+def find_last_rungs(climber: Climber, climb: Climb) -> list[Candidate]:
+    """Return the rungs of the last ladder that may be tried now: no more than the target takes by their gains.
+
+    Those of another policy or version that do not exist here are left out.
+    """
+    rungs: list[Candidate] = []
+    predicted_ms, aim = climb.top.ms, climb.aim
+    for rung in climb.earlier.rungs:
+        if settings.PREDICTED_MARGIN * predicted_ms <= aim.target_ms and not aim.everything:
+            break
+        try:
+            entries = find_entries(rung.treatments)
+            own = tuple(rung.treatments) in aim.choice.own
+            if entries and (own or all(map(aim.choice.allows, entries))):
+                rungs.append(make_candidate(climber.runs.subject, rung.treatments))
+                predicted_ms *= rung.ratio
+        except (UserError, StopIteration):
+            continue
+    return rungs
+
+
+def attempt(climber: Climber, climb: Climb, candidate: Candidate, sharing: int = 1) -> Climb:
+    """Try ``candidate`` on top of the accepted rungs. The try is the last one of what is returned.
 
     One that does not apply, or fails, is listed like any other: it must not cost the ladder.
 
@@ -37,7 +127,7 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     Raises:
         KeyboardInterrupt: during its run.
     """
-    trial = climb.plan(candidate, begun=True)
+    trial = plan(climb, candidate, begun=True)
     tried = trial.tried
     before = milliseconds(tried.before_ms)
     place = (
@@ -47,84 +137,82 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
         place += f" and {others} other part{'' if others == 1 else 's'}"
     number = 1 + sum(each.begun for each in climb.trials)
     head = f"candidate {number}: {candidate.text} on {place}"
-    climb.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
+    climber.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
     try:
-        variant = climb.runs.variant(tried.rung, trial.specs)
-        if climb.by_effect:
-            _look(climb, trial, variant)
+        variant = climber.runs.variant(tried.rung, trial.specs)
+        if climber.by_effect:
+            trial = _look(climber, climb, trial, variant)
         else:
-            _race(climb, trial, variant, sharing)
+            trial = _race(climber, climb, trial, variant, sharing)
     except Exception as error:
-        trial.fail(*failure(error))
-    climb.trials.append(trial)
+        trial = trial.reject(*failure(error))
+    climb, tried = climb.add(trial), trial.tried
     figures = f"{trial.figures} → " if trial.figures else ""
     if trial.step is not None:
-        climb.reporter.say(f"{head}: {figures}accepted as step {tried.rung}")
-        return True
-    climb.runs.release(step.variant for step in climb.steps)
+        climber.reporter.say(f"{head}: {figures}accepted as step {tried.rung}")
+        return climb
+    climber.runs.release(step.variant for step in climb.steps)
     kind = f"{tried.outcome}: " if tried.outcome in ("does not apply", "failed") else ""
-    climb.reporter.say(f"{head}: {figures}rejected, {kind}{tried.reason}{trial.detail}")
-    return False
+    climber.reporter.say(f"{head}: {figures}rejected, {kind}{tried.reason}{trial.detail}")
+    return climb
 
 
-def _race(climb: Climb, trial: TriedCandidate, variant: Variant, sharing: int) -> None:
+def _race(climber: Climber, climb: Climb, trial: TriedCandidate, variant: Variant, sharing: int) -> TriedCandidate:
     """Screen the actions on a few observations, then time ``variant`` against the highest rung."""
-    runs, tried, before = climb.runs, trial.tried, climb.top
+    runs, guard, before = climber.runs, climber.guard, climb.top
     first_s, call_s = None, before.ms / 1e3
     if not trial.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
-        screened = climb.guard.screen(variant)
+        screened = guard.screen(variant)
         first_s, call_s = screened.first_s, screened.call_s
-        tried.agreement = screened.agreement
         if screened.judgement.outcome != "held":
-            tried.build_s = max(first_s - call_s, 0.0)
+            trial = trial.record(agreement=screened.agreement, build_s=max(first_s - call_s, 0.0))
             return trial.reject(*refusal(screened.judgement), f" ({screened.agreement.observations} observations)")
     least, most = settings.TRY_S
-    seconds = min(max(climb.remaining_to_try_s() / max(sharing, 1), least), most)
+    seconds = min(max(climber.remaining_to_try_s(climb) / max(sharing, 1), least), most)
     spaced_s = runs.spaced_s(before.ms / 1e3)
     rounds_s = (settings.TRY_ROUNDS + 1) * (spaced_s + runs.spaced_s(call_s))
     glanced = not trial.candidate.build_s and begins_with_glance(spaced_s)
     measured, verdict, most_gain = runs.race(before.variant, variant, max(seconds, rounds_s), glanced=glanced)
-    tried.agreement = climb.guard.agreement(measured, variant.name)
-    tried.build_s = build_seconds(measured, variant.name, first_s)
-    judgement = climb.guard.judge(variant, tried.agreement)
+    agreement = guard.agreement(measured, variant.name)
+    trial = trial.record(agreement=agreement, build_s=build_seconds(measured, variant.name, first_s))
+    judgement = guard.judge(variant, agreement)
     if isinstance(verdict, Glance):
         return _judge_glance(trial, verdict, judgement, variant, measured)
-    tried.verdict, tried.most_gain = verdict, most_gain
     outcome, reason = judge_try(verdict, judgement)
-    trial.figures = format_try_figures(outcome, verdict, tried.agreement)
-    if outcome == "kept":
-        return trial.accept(variant, measured.measurements[-1])
-    return trial.reject(outcome, reason)
+    trial = replace(
+        trial.record(verdict=verdict, most_gain=most_gain), figures=format_try_figures(outcome, verdict, agreement)
+    )
+    return trial.accept(variant, measured.measurements[-1]) if outcome == "kept" else trial.reject(outcome, reason)
 
 
 def _judge_glance(
     trial: TriedCandidate, glance: Glance, judgement: Judgement, variant: Variant, measured: Measured
-) -> None:
+) -> TriedCandidate:
     """Accept what gains clearly in few pairs, until the closing run judges it; drop what gains nothing in them.
 
     What loses clearly is dropped too, and nothing is claimed of it: so few pairs do not show that it is slower.
     """
     pairs = f"{glance.times:.2f} × as fast in {glance.pairs} pairs"
     if glance.seen == "no gain":
-        trial.tried.most_gain = glance.most_gain
-        return trial.reject("no difference shown", f"saves less than {100 * MATTERS:g} %: {pairs}")
+        reason = f"saves less than {100 * MATTERS:g} %: {pairs}"
+        return trial.record(most_gain=glance.most_gain).reject("no difference shown", reason)
     if glance.seen == "a clear loss":
         return trial.reject("inconclusive", f"inconclusive, seems slower: {pairs}")
-    trial.figures = pairs
     if judgement.outcome != "held":
-        return trial.reject(*refusal(judgement))
+        return replace(trial, figures=pairs).reject(*refusal(judgement))
     assert trial.tried.agreement is not None
-    trial.figures = f"{pairs}, {describe_action_change(trial.tried.agreement)}"
+    trial = replace(trial, figures=f"{pairs}, {describe_action_change(trial.tried.agreement)}")
     return trial.accept(variant, measured.measurements[-1])
 
 
-def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
-    runs, tried, before = climb.runs, trial.tried, climb.top
+def _look(climber: Climber, climb: Climb, trial: TriedCandidate, variant: Variant) -> TriedCandidate:
+    """Run the fewest calls: what is clearly slower or breaks the guard is rejected, and the closing run judges it."""
+    runs, guard, before = climber.runs, climber.guard, climb.top
     measured = require_uninterrupted(runs.first_sight([variant]))
     after = measured.measurements[0]
-    tried.agreement = agreement = climb.guard.agreement(measured, variant.name)
-    tried.build_s = build_seconds(measured, variant.name)
-    judgement = climb.guard.judge(variant, agreement)
+    agreement = guard.agreement(measured, variant.name)
+    trial = trial.record(agreement=agreement, build_s=build_seconds(measured, variant.name))
+    judgement = guard.judge(variant, agreement)
     if judgement.outcome != "held":
         return trial.reject(*refusal(judgement), f" ({agreement.observations} observations)")
     sight, before_ms, after_ms = "one call", before.ms, after.samples.summary.median
@@ -135,101 +223,99 @@ def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
     shown = f"{milliseconds(after_ms)} in {sight}"
     if after_ms > settings.SLOWER_AT_SIGHT * before_ms:
         return trial.reject("slower", f"slower: {shown}, {milliseconds(before_ms)} before")
-    trial.figures = f"{shown}, {describe_action_change(agreement)}"
-    return trial.accept(variant, after)
+    return replace(trial, figures=f"{shown}, {describe_action_change(agreement)}").accept(variant, after)
 
 
-def try_rungs_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None:
+def try_rungs_together(climber: Climber, climb: Climb, rungs: Sequence[Candidate]) -> Climb:
     """Try the rungs that the last ladder kept in one run of all rungs; accept all of them or none.
 
     The run ends by the width of its intervals alone, and what is in it was chosen before it began. So it is as good as
-    a closing run, and is one where nothing is added to it.
-
-    Returns:
-        The run, where they were accepted: it has the rungs that were there before, too.
+    a closing run, and is one where nothing is added to it: where the rungs were accepted, it is `Climb.closed`.
 
     Raises:
         KeyboardInterrupt: during the run.
     """
     head = f"accepted by the last search, now together: {'; '.join(rung.text for rung in rungs)}"
-    climb.reporter.doing(head)
+    climber.reporter.doing(head)
     specs: tuple[Spec, ...] = ()
-    for rung in rungs:
-        specs = together(specs, rung.specs)
-    whole = climb.plan(make_candidate(climb.runs.subject, specs))
     on = [climb.top.specs]
     for rung in rungs:
+        specs = together(specs, rung.specs)
         on.append(together(on[-1], rung.specs))
+    whole = planned = plan(climb, make_candidate(climber.runs.subject, specs))
     measured: Measured | None = None
     variants: list[Variant] = []
     first_s: list[float | None] = []
     try:
-        variants = [climb.runs.variant(len(climb.steps) + index, each) for index, each in enumerate(on[1:])]
-        first_s = _screen_together(climb, whole, variants)
+        variants = [climber.runs.variant(len(climb.steps) + index, each) for index, each in enumerate(on[1:])]
+        whole, first_s = _screen_together(climber, whole, variants)
         if whole.tried.outcome == "not tried":
-            measured = _race_together(climb, whole, variants)
+            whole, measured = _race_together(climber, climb, whole, variants)
     except Exception as error:
-        whole.fail(*failure(error))
+        whole = planned.reject(*failure(error))
     figures = f"{whole.figures} → " if whole.figures else ""
     if measured is None or whole.tried.outcome != "kept":
-        climb.trials.append(whole)
-        climb.runs.release(step.variant for step in climb.steps)
-        climb.reporter.say(f"{head}: {figures}rejected, {whole.tried.reason}")
-        return None
-    measurements = {measurement.name: measurement for measurement in measured.measurements}
+        climb = climb.add(whole)
+        climber.runs.release(step.variant for step in climb.steps)
+        climber.reporter.say(f"{head}: {figures}rejected, {whole.tried.reason}")
+        return climb
+    below, measurements = climb.top.name, {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
-        trial = climb.plan(rung, begun=True)
-        trial.tried.verdict = judge_variants(measured, climb.top.name, variant.name)
-        trial.tried.agreement = climb.guard.agreement(measured, variant.name)
-        trial.tried.build_s = build_seconds(measured, variant.name, seconds)
-        trial.accept(variant, measurements[variant.name])
-        climb.trials.append(trial)
-    climb.reporter.say(f"{head}: {figures}accepted")
-    return measured
+        trial = plan(climb, rung, begun=True).record(
+            verdict=judge_variants(measured, below, variant.name),
+            agreement=climber.guard.agreement(measured, variant.name),
+            build_s=build_seconds(measured, variant.name, seconds),
+        )
+        climb, below = climb.add(trial.accept(variant, measurements[variant.name])), variant.name
+    climber.reporter.say(f"{head}: {figures}accepted")
+    return replace(climb, closed=measured)
 
 
-def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> list[float | None]:
-    """Hold the guard on a few observations with all of ``variants`` on, and reject the trial where it does not hold.
+def _screen_together(
+    climber: Climber, whole: TriedCandidate, variants: Sequence[Variant]
+) -> tuple[TriedCandidate, list[float | None]]:
+    """Judge the actions on a few observations with all of ``variants`` on, and reject the trial where they fail.
 
-    Return the seconds of each variant's first call; None if it is not made before the run.
+    Return it with the seconds of each variant's first call; None if that is not made before the run.
     """
     if whole.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
-        return [None for _ in variants]
-    first_s = [climb.runs.run_once(variant)[1] for variant in variants[:-1]]
-    screened = climb.guard.screen(variants[-1])
-    whole.tried.agreement = screened.agreement
+        return whole, [None for _ in variants]
+    first_s = [climber.runs.run_once(variant)[1] for variant in variants[:-1]]
+    screened = climber.guard.screen(variants[-1])
+    whole = whole.record(agreement=screened.agreement)
     if screened.judgement.outcome != "held":
-        whole.reject(*refusal(screened.judgement))
-    return [*first_s, screened.first_s]
+        whole = whole.reject(*refusal(screened.judgement))
+    return whole, [*first_s, screened.first_s]
 
 
-def _race_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> Measured:
-    measured = require_uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
+def _race_together(
+    climber: Climber, climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]
+) -> tuple[TriedCandidate, Measured]:
+    guard, last = climber.guard, variants[-1]
+    measured = require_uninterrupted(run_rungs(climber, climb, [*(step.variant for step in climb.steps), *variants]))
     chunks = measured.outputs.first(climb.start.name)
-    climb.guard.reference = max(climb.guard.reference, chunks, key=len)  # it may have been glanced at only
-    tried, last = whole.tried, variants[-1]
-    tried.verdict = verdict = judge_variants(measured, climb.top.name, last.name)
-    tried.agreement = agreement = climb.guard.agreement(measured, last.name)
-    tried.outcome, tried.reason = judge_try(verdict, climb.guard.judge(last, agreement))
-    whole.figures = format_try_figures(tried.outcome, verdict, agreement)
-    return measured
+    guard.reference = max(guard.reference, chunks, key=len)  # it may have been glanced at only
+    verdict, agreement = judge_variants(measured, climb.top.name, last.name), guard.agreement(measured, last.name)
+    outcome, reason = judge_try(verdict, guard.judge(last, agreement))
+    whole = whole.record(verdict=verdict, agreement=agreement, outcome=outcome, reason=reason)
+    return replace(whole, figures=format_try_figures(outcome, verdict, agreement)), measured
 
 
-def run_rungs(climb: Climb, variants: Sequence[Variant]) -> Measured:
+def run_rungs(climber: Climber, climb: Climb, variants: Sequence[Variant]) -> Measured:
     """Run ``variants`` in alternation within the time that remains, but for the fewest rounds in any case.
 
     Raises:
         KeyboardInterrupt: before the first round was complete.
     """
-    requested = climb.runs.options.budget
+    runs, requested = climber.runs, climber.runs.options.budget
     known_ms = {step.name: step.ms for step in climb.steps}
-    round_s = sum(climb.runs.spaced_s(known_ms.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
-    remaining_s = min(requested.seconds, climb.remaining_s() - climb.counting_s())
+    round_s = sum(runs.spaced_s(known_ms.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
+    remaining_s = min(requested.seconds, climber.remaining_s() - climber.counting_s(climb))
     seconds = max(remaining_s, settings.TRY_S[0], settings.CLOSING_MIN_ROUNDS * round_s)
     fewest = requested.iterations or settings.CLOSING_MIN_PAIRS
-    if climb.by_effect:
+    if climber.by_effect:
         budget = SamplingBudget(iterations=fewest, seconds=seconds, fewest=fewest, of=variants[-1].name)
-        return climb.runs.close(variants, budget)
+        return runs.close(variants, budget)
     gains = [1 - step.tried.verdict.ratio for step in climb.steps if step.tried.verdict is not None]
     gains += [1 - rung.ratio for rung in climb.earlier.rungs]
     # Known before the run begins, so that its end depends on widths alone.
@@ -242,7 +328,7 @@ def run_rungs(climb: Climb, variants: Sequence[Variant]) -> Measured:
         precision=min([requested.precision, *widths]),
         of=variants[-1].name,
     )
-    return climb.runs.close(variants, budget)
+    return runs.close(variants, budget)
 
 
 def begins_with_glance(chunk_s: float) -> bool:

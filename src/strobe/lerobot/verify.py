@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from strobe.core.measure.guard import Guards, strongest
+from strobe.core.measure.guard import Guards, record_judgement, strongest
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit
 from strobe.core.results.agreement import Agreement, Check, yardstick
@@ -133,7 +133,7 @@ def _check_groups(
         except LookInterrupted as interrupted:
             stopped = True
             check.agreement = interrupted.found if isinstance(interrupted.found, Agreement) else None
-        guard.hold(check, reordered)
+        record_judgement(check, guard, reordered)
         result.checks.append(check)
         if stopped:
             raise KeyboardInterrupt

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.core.errors import UserError
-from strobe.core.measure.guard import BY_EFFECT, FIGURES, LEAST, MARGIN, OF_FEATURES, ROUNDING, Guard, Guards, strongest
+from strobe.core.measure.guard import BY_EFFECT, LEAST, MARGIN, METRICS, OF_FEATURES, ROUNDING, Guard, Guards, strongest
 from strobe.core.results.agreement import Agreement, Yardstick
 
 
@@ -89,6 +89,10 @@ def test_each_effect_has_its_guard_and_the_users_word_counts_for_the_others() ->
     assert str(Guards.parse("exact").strictest_guard(["rounding"])) == "exact"
     alone = Guards.parse("success_drop<=0.1").strictest_guard(["lossy"])
     assert alone.judge(make_agreement(rms=5, worst=9)).outcome == "not judged"
+    both = Guard.parse("success_drop<=0.1, rms<=0.3")
+    assert describe_broken(both, make_agreement(rms=5)).startswith("RMS 5"), (
+        "what is broken outweighs what is not judged"
+    )
     assert is_held(alone.action_guard, make_agreement(rms=5, worst=9)), "the simulator is the judge"
     features = Guards(kind="features")
     assert str(features.strictest_guard(["rounding"])) == OF_FEATURES
@@ -145,11 +149,11 @@ def test_a_limit_whose_figure_is_missing_is_not_held(text: str, found: Agreement
     assert judged.words
 
 
-@given(st.sampled_from(sorted(set(FIGURES) - {"cosine"})), st.floats(0, 0.9), st.booleans())
+@given(st.sampled_from(sorted(set(METRICS) - {"cosine"})), st.floats(0, 0.9), st.booleans())
 def test_no_guard_holds_of_which_nothing_was_looked_at(name: str, limit: float, exact: bool) -> None:
-    """Whatever is added to `FIGURES` one day: a figure that is not there passes nothing."""
+    """Whatever is added to `METRICS` one day: a figure that is not there passes nothing."""
     nothing = Agreement(cosine=0, largest_error=1, mean_error=1, observations=1)
-    assert Guard(((name, limit),), exact).judge(nothing).outcome != "held"
+    assert Guard({name: limit}, exact).judge(nothing).outcome != "held"
 
 
 @pytest.mark.parametrize(
@@ -199,18 +203,18 @@ def test_what_a_cosine_alone_cannot_see_is_said() -> None:
         assert Guard.parse(text).blind_spots is None
 
 
-limits = st.dictionaries(st.sampled_from([name for name in FIGURES if name != "success_drop"]), st.floats(0, 1))
+limits = st.dictionaries(st.sampled_from([name for name in METRICS if name != "success_drop"]), st.floats(0, 1))
 
 
 @given(limits, st.booleans())
 def test_what_is_written_reads_as_it_was(found: dict[str, float], exact: bool) -> None:
-    guard = Guard(tuple(found.items()), exact)
+    guard = Guard(found, exact)
     if not found and not exact:
         return
     again = Guard.parse(str(guard))
     assert again.exact == exact
-    assert [name for name, _ in again.limits] == list(found)
-    assert [limit for _, limit in again.limits] == pytest.approx(list(found.values()), rel=1e-9, abs=1e-11)
+    assert list(again.limits) == list(found)
+    assert list(again.limits.values()) == pytest.approx(list(found.values()), rel=1e-9, abs=1e-11)
 
 
 @pytest.mark.parametrize(

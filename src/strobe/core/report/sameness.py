@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strobe.core.measure.guard import SHOWN
+from strobe.core.measure.guard import METRICS
 from strobe.core.report.document import Columns, Row, Section, Table, figure, figures, heads, listing, table, words
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, YardstickName
@@ -234,7 +234,7 @@ def describe_limits(guard: str) -> str:
     >>> describe_limits("rms<=0.02, worst<=0.2, flips<=0")
     'RMS ≤ 0.02 σ, max error ≤ 0.2 σ, flips ≤ 0'
     """
-    shown = re.sub(r"\b(rms|worst|token)<=([\d.e-]+)", lambda found: f"{SHOWN[found[1]]} ≤ {found[2]} σ", guard)
+    shown = re.sub(r"\b(rms|worst|token)<=([\d.e-]+)", lambda found: f"{METRICS[found[1]].shown} ≤ {found[2]} σ", guard)
     return shown.replace("<=", " ≤ ").replace(">=", " ≥ ")
 
 

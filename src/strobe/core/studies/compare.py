@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.agreement import add_note
-from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
+from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, record_judgement, strongest
 from strobe.core.measure.sampling import Collected
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.measure.verdicts import LEVEL
@@ -83,9 +83,9 @@ def compare(
     level = bonferroni(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
     if not by_effect:
-        _hold_outputs(result, guards.requested if guards is not None else None)
+        _judge_by_request(result, guards.requested if guards is not None else None)
     elif phase == "inference":
-        _hold(result, measured, check, guards or Guards(kind=subject.returns))
+        _judge_by_effect(result, measured, check, guards or Guards(kind=subject.returns))
     if phase != "inference" and result.status == "complete" and (acting := subject.acting) is not None:
         _compare_gradients(acting, variants, result, options, reporter)
     result.notes += options.limit.left_out
@@ -123,18 +123,18 @@ def _compare_gradients(
         )
 
 
-def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
+def _judge_by_request(result: CompareResult, guard: Guard | None) -> None:
     for comparison in result.comparisons:
         agreement = comparison.agreement
         if guard is not None:
             comparison.guard = str(guard)
             comparison.unjudged = "one of the two returns no numbers" if agreement is None else None
-            guard.hold(comparison)
+            record_judgement(comparison, guard)
         elif agreement is not None:
             add_note(agreement, NO_GUARD)
 
 
-def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
+def _judge_by_effect(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
     first = measured.variants[result.measurements[0].name]
     for comparison in result.comparisons:
         candidate = measured.variants[comparison.candidate]
@@ -149,7 +149,7 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         if candidate.is_guided != first.is_guided:
             comparison.unjudged = WITH_RTC
             continue
-        check.hold(comparison, comparison.candidate, guard)
+        check.judge(comparison, comparison.candidate, guard)
 
 
 def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:

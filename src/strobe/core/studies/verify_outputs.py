@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from strobe.core.errors import UserError
 from strobe.core.measure.agreement import Values, agree, agree_outputs
-from strobe.core.measure.guard import Guard, Guards, strongest
+from strobe.core.measure.guard import Guard, Guards, record_judgement, strongest
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.time_limit import LookInterrupted
 from strobe.core.results.agreement import Agreement, Check, Yardstick, yardstick
@@ -71,7 +71,7 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
         check.agreement.of = "outputs"
         check.agreement.distinct = len({subject.input_digest(index) for index in range(len(pairs))})
         check.agreement.uncompared = describe_uncompared(pairs)
-        guard.hold(check)
+        record_judgement(check, guard)
     return result
 
 
@@ -178,7 +178,7 @@ def _check_group(
         agreement.uncompared = describe_uncompared(pairs)
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
-        guard.hold(check, yardstick(result.yardsticks, "reordered sums"))
+        record_judgement(check, guard, yardstick(result.yardsticks, "reordered sums"))
     if stopped:
         raise KeyboardInterrupt
 

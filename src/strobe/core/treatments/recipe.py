@@ -56,11 +56,11 @@ def recipe_guard(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> G
         )
     recorded = recipe.agreement
     if recorded is not None and recorded.rms is None:
-        return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))
+        return Guard({"cosine": 1 - 2 * (1 - recorded.cosine) - 1e-6})
     usual = Guards().strictest_guard(effects)
     if recorded is None or usual.exact or written is None or written.success_drop is None:
         return usual
-    return Guard(tuple((name, max(limit, 2 * (getattr(recorded, name) or 0.0))) for name, limit in usual.limits))
+    return Guard({name: max(limit, 2 * (getattr(recorded, name) or 0.0)) for name, limit in usual.limits.items()})
 
 
 def recipe_guards(recipe: Recipe) -> Guards:

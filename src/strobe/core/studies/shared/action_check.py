@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.errors import UserError
-from strobe.core.measure.guard import Guard, strongest
+from strobe.core.measure.guard import Guard, record_judgement, strongest
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, WorkLimit
 from strobe.core.results.agreement import Agreement, Check, Yardstick, YardstickName, yardstick
@@ -39,12 +39,12 @@ class ActionCheck:
         """The yardstick that an exact guard measures by."""
         return yardstick(self.yardsticks, "reordered sums")
 
-    def hold(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
-        """Compare the actions of ``name`` with ``guard``; what was not looked at is not judged, whatever rounds say."""
+    def judge(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
+        """Write into ``judged`` how ``guard`` judges the actions of ``name``; unseen ones are not judged."""
         judged.agreement = self.agreements.get(name, judged.agreement)
         judged.broken = self.failed.get(name, "")
         if not judged.broken:
-            guard.hold(judged, self.exact_yardstick)
+            record_judgement(judged, guard, self.exact_yardstick)
         if not judged.broken:
             judged.unjudged = self.unseen.get(name, judged.unjudged)
 
