@@ -59,6 +59,11 @@ def test_a_listing_has_a_row_for_each_record_and_no_empty_column() -> None:
     assert listing("pairs", "Pairs", [], PAIRS) == []
 
 
+def test_of_a_long_list_a_terminal_shows_the_first_rows() -> None:
+    rows = [Row([str(index)]) for index in range(20)]
+    assert console.truncate_rows(Table(heads("<Name"), rows), limit=14).rows == rows[:14]
+
+
 def make_figureless_result() -> Result:
     result = runs.act()
     for one in result.measurements[0].components:
