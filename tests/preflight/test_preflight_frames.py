@@ -137,12 +137,12 @@ def test_weights_that_are_not_read_are_named(swapped_cameras: Path, tmp_path: Pa
     assert names("sound", lambda weights: None) == {}
     missing = names("missing", lambda weights: weights.pop(head))
     assert missing["weights-missing"]["level"] == "warning"
-    assert f"1 weights are missing, such as {head}" in missing["weights-missing"]["seen"]
+    assert f"1 weights are missing, such as {head}" in missing["weights-missing"]["found"]
     reshaped = names("reshaped", lambda weights: weights.update({head: np.zeros((2, 2), np.float32)}))
-    assert f"1 weights have another shape, such as {head}" in reshaped["weights-missing"]["seen"]
+    assert f"1 weights have another shape, such as {head}" in reshaped["weights-missing"]["found"]
     more = names("more", lambda weights: weights.update({"model.of_nobody": np.zeros(2, np.float32)}))
     assert more["weights-unused"]["level"] == "info"
-    assert "model.of_nobody" in more["weights-unused"]["seen"]
+    assert "model.of_nobody" in more["weights-unused"]["found"]
 
 
 def narrow(ticks: dict) -> dict:
