@@ -33,7 +33,7 @@ def approve_cases(name: str, texts: Mapping[str, str]) -> None:
         for other, before in list(known.items())[:-1]:
             difference = list(difflib.unified_diff(before, known[case], n=0, lineterm=""))[2:]
             changes = [line for line in difference if not line.startswith("@@")]
-            if len(changes) < min(len(shown), 2 * len(known[case]) // 3):
+            if len(changes) < len(shown):
                 title, shown = f"{case}: as {other}, but", changes
         parts.append("\n".join([f"{f' {title} ':=^120}", "", *shown]))
     approve("\n\n".join(parts), CASES / f"{name}.txt")

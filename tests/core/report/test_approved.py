@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.approved import APPROVED, APPROVING, approve
 from support.golden import ALL, EXAMPLES, GOLDEN, result_name
 
 from strobe.core.cli.main import main
-from strobe.core.kinds import advise
+from strobe.core.kinds import advise, document
 from strobe.core.runs import store
 from strobe.core.slices import commands
 from strobe.core.treatments import known
@@ -53,11 +55,12 @@ def approved_path(file: Path, ending: str) -> Path:
 
 
 class Outline(HTMLParser):
-    """A page's headings, the sizes of its tables, and what its plots draw."""
+    """A page's headings, what its plots draw, and its tables: rows and cells of each."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.tables: list[tuple[int, int]] = []
         self._tag, self._text, self._rows, self._cells = "", "", 0, 0
         self._plots = 0
         self._data = ""
@@ -93,7 +96,7 @@ class Outline(HTMLParser):
             self.lines.append(f"{tag} {self._text.strip()}")
             self._text = ""
         elif tag == "table":
-            self.lines.append(f"table {self._rows} rows, {self._cells} cells")
+            self.tables.append((self._rows, self._cells))
         if tag not in ("span", "code"):  # inside a heading
             self._tag = ""
 
@@ -109,10 +112,14 @@ class Outline(HTMLParser):
                 continue
             figure = figures[int(line.removeprefix("plot "))]
             lines.append(f"plot {figure['title']}")
-            for trace in figure["data"]:
-                most = max((len(value) for value in trace.values() if isinstance(value, list)), default=0)
-                lines.append(f"  {trace['type']} {trace.get('name', '')!r} {most}")
+            traces = Counter((trace["type"], trace.get("name", ""), _points(trace)) for trace in figure["data"])
+            for (kind, name, points), times in traces.items():
+                lines.append(f"  {kind} {name!r} {points}{f', {times} times' if times > 1 else ''}")
         return "\n".join(lines)
+
+
+def _points(trace: dict[str, Any]) -> int:
+    return max((len(value) for value in trace.values() if isinstance(value, list)), default=0)
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=result_name)
@@ -133,10 +140,13 @@ def test_markdown_is_what_was_approved(file: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("file", PAGES, ids=result_name)
-def test_a_page_has_the_sections_tables_and_plots_that_were_approved(file: Path, tmp_path: Path):
+def test_a_page_has_the_tables_of_its_document_and_the_plots_that_were_approved(file: Path, tmp_path: Path):
     assert main(["report", str(file), "--format=html", "--output", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    approve(Outline(page).outline(), approved_path(file, "page.txt"))
+    page = Outline((tmp_path / "page.html").read_text(encoding="utf-8"))
+    tables = [section.table for section in document(store.load_answer(file)).sections if section.table is not None]
+    sizes = [(1 + len(table.rows), len(table.columns)) for table in tables]
+    assert page.tables == [(rows, rows * columns) for rows, columns in sizes]
+    approve(page.outline(), approved_path(file, "page.txt"))
 
 
 @pytest.mark.parametrize("file", PAGES, ids=result_name)
