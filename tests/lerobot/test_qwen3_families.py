@@ -10,13 +10,12 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.family_checks import part_names
 from support.matrix import matrix
+from support.tiny_policies import load_tiny_subject
 
 from strobe.core.families.registry import building
 from strobe.core.treatments import catalogue
 from strobe.lerobot.families import qwen3, vla_jepa
 from strobe.lerobot.policies.lerobot_policies import config_from_type
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking
 
@@ -27,7 +26,7 @@ KINDS = ("groot", "vla_jepa")
 def tiny(kind: str) -> PolicySubject:
     # VLA-JEPA's default of bfloat16 cannot be trained on a CPU: LeRobot asks there for an autocast to float32.
     wide = ["--torch_dtype=float32"] if kind == "vla_jepa" else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *wide]))
+    return load_tiny_subject(kind, *wide)
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))

@@ -14,12 +14,12 @@ import pytest
 from lerobot.configs.default import DatasetConfig
 from safetensors.numpy import load_file, save_file
 from support.places import TESTS
+from support.tiny_policies import load_tiny_subject
 from support.turning_arm import STATE, TOP, WRIST, recording, save_policy, write_dataset
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.options import InputOptions
 
 GOLDEN = TESTS / "golden" / "rollout"
 
@@ -116,7 +116,7 @@ def copy_with_weights(policy: Path, folder: Path, change: Callable[[dict[str, np
 def save_act(dataset: Path, folder: Path) -> Path:
     """Save an ACT of random weights for a data set in ``folder``."""
     source = InputOptions(dataset=DatasetConfig(repo_id="local/data", root=str(dataset)))
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), source)
+    subject = load_tiny_subject("act", inputs=source)
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return folder

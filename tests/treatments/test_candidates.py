@@ -6,6 +6,7 @@ import functools
 
 import pytest
 import torch
+from support.tiny_policies import load_tiny_subject
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
@@ -18,7 +19,7 @@ from strobe.vision.model_subject import load_model
 
 @functools.cache
 def subject(kind: str):
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject(kind)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_lower_precision_is_offered_for_what_sees_and_for_the_whole(kind, fast
 def test_float32_is_offered_for_16_bits_where_the_machine_is_slower_in_them(monkeypatch):
     monkeypatch.setattr(precision, "_fast", lambda _: ())
     monkeypatch.setattr(precision, "faster_in_bfloat16", lambda: False)
-    pi05 = load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu", "--dtype=bfloat16"]))
+    pi05 = load_tiny_subject("pi05", "--dtype=bfloat16")
     found = offered_parts("precision", pi05)
     joint = "model.paligemma_with_expert"
     assert found[f"precision=fp32, precision.part={joint}.paligemma.model.language_model"] == ("prefix KV cache",)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.matrix import matrix
+from support.tiny_policies import load_tiny_subject
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
@@ -19,8 +20,6 @@ from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.patch import find_replacements
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow import context as context_treatments
 from strobe.treatments.flow.rtc import RealTimeChunking
@@ -36,7 +35,7 @@ EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, spec
 @cache
 def tiny(kind: str) -> PolicySubject:
     few = ["--num_inference_steps=2", "--action_num_inference_steps=3"] if kind == "lingbot_va" else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
+    return load_tiny_subject(kind, *few)
 
 
 def treated_chunks(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
@@ -157,7 +156,7 @@ def test_a_context_that_is_written_over_is_projected_again(monkeypatch):
 
 @pytest.mark.parametrize(("spec", "kind"), [(HEAD, "groot, vla_jepa"), (KEYS, "fastwam"), (HALF, "lingbot_va")])
 def test_other_policies_are_refused_in_a_line_and_other_values_too(spec, kind):
-    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    act = load_tiny_subject("act")
     with pytest.raises(UserError, match=rf"is for .*{kind}"):
         catalogue.make(spec).apply(act)
     assert not catalogue.find_entry(next(iter(spec))).candidates(act)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from support.matrix import matrix
+from support.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -67,16 +68,12 @@ def float64_policies() -> Iterator[None]:
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    return load_tiny_subject(kind, image_size=(64, 64))
 
 
 @cache
 def double(kind: str) -> PolicySubject:
-    owner = load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    owner = load_tiny_subject(kind, image_size=(64, 64))
     owner.policy.double()
     return owner
 
@@ -279,9 +276,7 @@ def test_another_number_of_steps_is_another_table():
 
 
 def test_other_weights_are_another_table():
-    owner = load_subject(
-        PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    owner = load_tiny_subject("pi05", image_size=(64, 64))
     spec = catalogue.make({"timesteps": "precomputed"})
     Variant("it", (spec,)).apply(owner)()
     with torch.no_grad():
@@ -302,7 +297,7 @@ def test_in_bf16_they_are_the_same_policy():
 
 @pytest.mark.parametrize("spec", EXACT, ids=lambda spec: next(iter(spec)))
 def test_other_policies_are_refused_in_a_line_and_other_values_too(spec):
-    owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    owner = load_tiny_subject("act")
     with pytest.raises(UserError, match="this is for pi0"):
         catalogue.make(spec).apply(owner)
     with pytest.raises(UserError, match="is the only value"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.bare import Bare
+from support.tiny_policies import load_tiny_subject
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
@@ -15,8 +16,6 @@ from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline import section
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import packed
 from strobe.treatments.layers.packed import PackedWeights
@@ -273,7 +272,7 @@ def test_it_is_for_cpus() -> None:
 
 @functools.cache
 def tiny() -> PolicySubject:
-    return load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu", "--num_inference_steps=2"]))
+    return load_tiny_subject("pi05", "--num_inference_steps=2")
 
 
 @needs_kernels

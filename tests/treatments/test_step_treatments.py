@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.core.measure.accounting import Accounting
@@ -69,7 +70,7 @@ def test_in_bf16_it_sees_the_features_as_the_layers_do(dit: PolicySubject) -> No
 
 
 def test_it_is_offered_to_its_family_alone() -> None:
-    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    act = load_tiny_subject("act")
     assert not find_entry("conditioning").candidates(act)
     with pytest.raises(UserError, match="conditioning is for multi_task_dit"):
         make({"conditioning": "once"}).apply(act)
