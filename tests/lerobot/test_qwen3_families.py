@@ -11,6 +11,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.family_checks import part_names
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 
 from strobe.core.families.registry import building
 from strobe.core.treatments import catalogue
@@ -32,11 +33,8 @@ def tiny(kind: str) -> PolicySubject:
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_fewer_steps_are_fewer_parts(kind):
     owner = tiny(kind)
-    undo = catalogue.make({"policy.num_inference_timesteps": 2}).apply(owner)
-    try:
+    with treat(owner, catalogue.make({"policy.num_inference_timesteps": 2})):
         assert part_names(owner, "inference").count("denoise step") == 2
-    finally:
-        undo()
     assert part_names(owner, "inference").count("denoise step") == 4
     assert owner.traits("inference", 1).denoising_steps == 4
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.catalogue import find_entry, make
@@ -56,16 +57,13 @@ def test_the_last_block_for_the_read_rows_gives_the_same_actions_for_less(subjec
     block = policy.model.transformer.blocks[-1]
     x = torch.randn(2, 90, 64)
     whole, bare, cost = block(x), subject.chunk(1), count_gflop(subject, Accounting())
-    undo = make({"last_block": "read_rows"}).apply(subject)
-    try:
+    with treat(subject, make({"last_block": "read_rows"})):
         rows = block(x)
         torch.testing.assert_close(rows, whole[:, :32])
         torch.testing.assert_close(subject.chunk(1), bare, rtol=1e-4, atol=1e-5)
         assert count_gflop(subject, Accounting()) < 0.9 * cost
         with torch.enable_grad():
             assert block(x).shape == whole.shape  # training learns from all rows' gradients
-    finally:
-        undo()
     assert torch.equal(subject.chunk(1), bare)
 
 

@@ -10,6 +10,7 @@ import torch
 from support.bare import Bare
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
@@ -33,11 +34,8 @@ def tiny(kind: str) -> PolicySubject:
 
 
 def chunk(subject: PolicySubject, *treatments: Treatment) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.model_chunk(0)
-    finally:
-        undo()
 
 
 def fused_calls(run: Any) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -47,11 +48,8 @@ def part(path: str = BACKBONE) -> Any:
 
 
 def run(subject: Any, *treatments: Any, index: int = 0) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.call("inference")(index)
-    finally:
-        undo()
 
 
 def list_kept_files(folder: Path) -> set[str]:
@@ -139,14 +137,11 @@ def test_shapes_that_no_observation_had_are_torchs(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(backends, "quantize_calibrated", lambda model, calls: model)  # seconds, and no part of this
     subject = load_fed_act()
     treatment = part()
-    undo = treatment.apply(subject)
-    try:
+    with treat(subject, treatment):
         backbone = subject.module.get_submodule(BACKBONE)
         image = torch.rand(1, 3, 96, 64)
         with torch.no_grad():
             got = backbone(image)["feature_map"]
-    finally:
-        undo()
     with torch.no_grad():
         assert torch.equal(got, backbone(image)["feature_map"])
 

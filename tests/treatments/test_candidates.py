@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
@@ -66,16 +67,10 @@ def test_float32_is_offered_for_16_bits_where_the_machine_is_slower_in_them(monk
 
 def test_what_is_low_already_is_not_offered_again(fast_bf16):
     act = subject("act")
-    undo = precision.Precision("bf16", "model.backbone").apply(act)
-    try:
+    with treat(act, precision.Precision("bf16", "model.backbone")):
         assert offered_parts("precision", act) == {}, "the rest is too little to be worth a try"
-    finally:
-        undo()
-    undo = precision.Precision("bf16").apply(act)
-    try:
+    with treat(act, precision.Precision("bf16")):
         assert offered_parts("precision", act) == {}
-    finally:
-        undo()
 
 
 def test_a_backbone_is_lowered_as_a_whole(fast_bf16):
@@ -105,11 +100,8 @@ def test_channels_last_reaches_inference_images_too_and_leaves_no_trace():
 
     before = act.chunk(0)
     handle = act.module.get_submodule("model.backbone.conv1").register_forward_pre_hook(record_format)
-    undo = Variant("last", (ChannelsLast(),)).apply(act)
-    try:
+    with treat(act, Variant("last", (ChannelsLast(),))):
         treated = act.chunk(0)
-    finally:
-        undo()
     after = act.chunk(0)
     handle.remove()
     assert formats == [True, True, False, False], "two cameras"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.graph_matrix import exact, rounding
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -47,11 +48,8 @@ def compiled_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def run_treated(subject: PolicySubject, *treatments: Any) -> torch.Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.model_chunk(0)
-    finally:
-        undo()
 
 
 @pytest.mark.parametrize("part", [STEP, VISION, f"{VISION}.vision_model.encoder.layers.0"])

@@ -17,6 +17,7 @@ import pytest
 import torch
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -119,11 +120,8 @@ def load_short_subject(kind: str) -> Any:
 
 
 def run(subject: Any, *treatments: Any, index: int = 0) -> Any:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.call("inference")(index)
-    finally:
-        undo()
 
 
 def state(module: nn.Module) -> list[Any]:
@@ -386,12 +384,9 @@ def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it
     assert "diffusion" not in paths["diffusion"], "its forward pass is training's"
     subject = load_tiny_subject("act")
     baseline = [subject.chunk(index) for index in range(3)]
-    undo = PartInEngine("openvino", "model", "fp32").apply(subject)
-    try:
+    with treat(subject, PartInEngine("openvino", "model", "fp32")):
         for index, wanted in enumerate(baseline):
             torch.testing.assert_close(subject.chunk(index), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
-    finally:
-        undo()
 
 
 def test_a_part_is_read_once_for_all_precisions_and_again_with_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:

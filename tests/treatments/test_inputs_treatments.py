@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.required import require_value
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -35,11 +36,8 @@ def load_small_subject(kind: str) -> Any:
 
 
 def run_treated(subject: Any, text: str, call: Any, *others: Any) -> Any:
-    undo = Variant("v", (*catalogue.compose(catalogue.parse(text)), *others)).apply(subject)
-    try:
+    with treat(subject, Variant("v", (*catalogue.compose(catalogue.parse(text)), *others))):
         return call()
-    finally:
-        undo()
 
 
 def input_shapes(subject: Any, path: str) -> list[tuple[int, ...]]:

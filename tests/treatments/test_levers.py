@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor
 
 from strobe.commands.variants import lever, parse_levers, worth_trying
@@ -114,13 +115,10 @@ def test_the_optimizer_in_another_form_takes_the_same_step(kind: str, form: str)
 def test_channels_last_gives_the_same_gradient_and_the_bits_back(kind: str):
     before, strides, plain = weights(kind), layouts(kind), gradient(kind)
     treatment = ChannelsLast()
-    undo = treatment.apply(subject(kind))
-    try:
+    with treat(subject(kind), treatment):
         convolution = next(p for p in subject(kind).policy.parameters() if p.dim() == 4 and p.shape[-1] > 1)
         assert convolution.is_contiguous(memory_format=torch.channels_last)
         assert same_bits(before, weights(kind))
-    finally:
-        undo()
     changed = gradient(kind, treatment)
     assert cosine(plain, changed) > 1 - 1e-4
     assert same_bits(before, weights(kind))
@@ -167,15 +165,12 @@ def test_mixed_precision_casts_the_forward_pass_and_keeps_the_direction(kind: st
 
 def test_float16_scales_its_loss_and_its_step_is_finite():
     owner = subject("act")
-    undo = MixedPrecision("fp16").apply(owner)
-    try:
+    with treat(owner, MixedPrecision("fp16")):
         scaler = owner.training.scaler
         assert scaler is not None
         owner.call("training step", 2)(0)
         assert scaler.get_scale() > 1
         assert owner.training.scaler is scaler, "its scale must live through the steps"
-    finally:
-        undo()
     assert owner.training.scaler is None
 
 

@@ -11,6 +11,7 @@ import torch
 from support.bare import Bare
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
@@ -34,11 +35,8 @@ def tiny(kind: str) -> PolicySubject:
 
 
 def chunk(subject: PolicySubject, *treatments: Treatment, index: int = 0) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.model_chunk(index)
-    finally:
-        undo()
 
 
 def fingerprint(module: nn.Module) -> list[Any]:

@@ -11,6 +11,7 @@ import torch
 from lerobot.policies.wall_x import modeling_wall_x
 from lerobot.policies.wall_x.qwen_model import qwen2_5_vl_moe
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -86,12 +87,8 @@ def test_the_language_model_does_a_quarter_of_its_work(subject: PolicySubject) -
 
 def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, monkeypatch) -> None:
     monkeypatch.setattr(qwen2_5_vl_moe, "create_causal_mask", lambda **_: None)
-    undo = PromptOnce().apply(subject)
-    try:
-        with pytest.raises(UserError, match="the prompt attends to the actions"):
-            subject.chunk(0)
-    finally:
-        undo()
+    with treat(subject, PromptOnce()), pytest.raises(UserError, match="the prompt attends to the actions"):
+        subject.chunk(0)
 
 
 def test_it_is_for_policies_that_run_the_prompt_again() -> None:

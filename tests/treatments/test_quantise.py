@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import nn
 
 from strobe.core.errors import UserError
@@ -48,11 +49,8 @@ def load_short_subject(kind: str) -> Any:
 
 
 def run(subject: Any, *treatments: Any) -> Any:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.call("inference")(0)
-    finally:
-        undo()
 
 
 def state(module: nn.Module) -> list[Any]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.matrix import matrix
 from support.tiny_policies import load_tiny_subject
+from support.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -34,11 +35,8 @@ def encoder(owner: PolicySubject) -> Any:
 
 def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None) -> list[Tensor]:
     """Return the actions of one observation for each of ``tasks`` in turn."""
-    undo = Variant("it", (treatment,) if treatment else ()).apply(owner)
-    try:
+    with treat(owner, Variant("it", (treatment,) if treatment else ())):
         return [owner.act(owner.observation(0) | {"task": task}, seed=0) for task in tasks]
-    finally:
-        undo()
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
