@@ -36,11 +36,6 @@ S = 10.0  # of the rounds
 WHOLE = 4 * S + 2 * OTHER_S
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
-
-
 @cache
 def tiny() -> PolicySubject:
     return load_tiny_subject("act")
