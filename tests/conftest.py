@@ -164,6 +164,14 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     return accelerator
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Time that passes only where a test sleeps by it."""
+    from support.sleeper import Clock
+
+    return Clock().wind(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two episodes of PushT, as a LeRobotDataset with video."""

@@ -43,7 +43,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": make_train_result,
-    "preflight": lambda: golden("preflight"),
+    "preflight": lambda: golden("preflight-robot"),
     "rollout": lambda: golden("rollout"),
     "replay": lambda: golden("replay"),
     "optimize": make_climb,

@@ -106,14 +106,6 @@ def make_result_with_episodes(ends: str) -> OptimizeResult:
     return result
 
 
-def test_paired_episodes_stand_beside_the_actions():
-    result = make_result_with_episodes("SSSSSSSSSLWF")
-    assert "PAIR BY PAIR" not in console_text(result)
-    page = kinds.page(result)
-    assert "pair by pair" in page
-    assert "Reward of each pair" in page
-
-
 def test_rewards_as_large_as_a_float_can_be_leave_a_page():
     result = make_climb()
     result.episodes = [make_paired_episodes("SLWFSS")]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 import yaml
+from support.places import find_only_run
 from support.refused import assert_refused
 from support.stored import load_stored
 
@@ -47,11 +47,6 @@ def clock(monkeypatch):
     )  # it runs for a time that never passes
     monkeypatch.setattr(time, "perf_counter", read)
     monkeypatch.setattr("strobe.core.timeline.timeline.host_ns", lambda: round(read() * 1e9))
-
-
-def find_only_run(folder: Path) -> Path:
-    (found,) = [path.parent for path in folder.rglob("result.json")]
-    return found
 
 
 def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsys):

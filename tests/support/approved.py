@@ -21,9 +21,22 @@ MOST = 60  # lines of a difference that are shown
 
 
 def approve_cases(name: str, texts: Mapping[str, str]) -> None:
-    """Do as `approve`, with several texts in one file, each under the words for its case."""
-    text = "\n\n".join(f"{f' {case} ':=^120}\n\n{text.strip()}" for case, text in texts.items())
-    approve(text, CASES / f"{name}.txt")
+    """Do as `approve`, with several texts in one file, each under the words for its case.
+
+    Of a text that mostly repeats an earlier one the file has the lines that differ.
+    """
+    known: dict[str, list[str]] = {}
+    parts: list[str] = []
+    for case, text in texts.items():
+        title, shown = case, text.strip().splitlines()
+        known[case] = shown
+        for other, before in list(known.items())[:-1]:
+            difference = list(difflib.unified_diff(before, known[case], n=0, lineterm=""))[2:]
+            changes = [line for line in difference if not line.startswith("@@")]
+            if len(changes) < len(shown):
+                title, shown = f"{case}: as {other}, but", changes
+        parts.append("\n".join([f"{f' {title} ':=^120}", "", *shown]))
+    approve("\n\n".join(parts), CASES / f"{name}.txt")
 
 
 def approve(text: str, file: Path) -> None:

@@ -10,9 +10,8 @@ from lerobot.configs.types import FeatureType, PolicyFeature
 
 from strobe.core.results.recipe import Recipe
 from strobe.lerobot.policies import inputs, lerobot_policies
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from support.tiny_policies import load_tiny_subject
 
 Saved = dict[str, tuple[Path, PolicySubject]]  # what the fixture `saved` gives: by kind, a folder and what is in it
 
@@ -36,9 +35,7 @@ EXACT = [
 
 def tiny_checkpoint(kind: str, folder: Path, *overrides: str) -> PolicySubject:
     """Save a tiny policy of the type ``kind`` with its processors in ``folder``; returns what was saved."""
-    subject = load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *FEW_STEPS.get(kind, []), *overrides])
-    )
+    subject = load_tiny_subject(kind, *FEW_STEPS.get(kind, []), *overrides)
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return subject

@@ -37,7 +37,7 @@ def make_agreement(dimensions: Sequence[DimensionAgreement], **more: Any) -> Agr
     return made.model_copy(update=more)
 
 
-def joints(rms: float, count: int = 6, gripper: float | None = 0.0) -> list[DimensionAgreement]:
+def joints(rms: float, count: int = 4, gripper: float | None = 0.0) -> list[DimensionAgreement]:
     """``count`` joints, each moved a little less than the one before, and a gripper."""
     found = [dimension(f"joint_{index}", rms / (1 + 0.1 * index)) for index in range(count)]
     return [*found, dimension("gripper", rms / 4, flips=gripper)] if gripper is not None else found

@@ -143,7 +143,8 @@ def unlike(**more: object) -> Sweep:
         taken = row(ms / (30 if fast else 1), int(settings["batch_size"]))
         return cell(settings, [taken], machine=int(fast))
 
-    axes = [BACKBONE, BATCH, IMAGE]
+    few = IMAGE.model_copy(update={"values": IMAGE.values[:2], "numbers": (IMAGE.numbers or [])[:2]})
+    axes = [BACKBONE, BATCH, few]
     return sweep(axes, grid(axes, make), machines=[runs.MACHINE, CUDA], **more)
 
 

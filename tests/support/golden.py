@@ -1,6 +1,7 @@
 """Results on disk, as earlier versions of Strobe wrote them: the committed examples, and those frozen for tests.
 
-What lies under ``tests/golden`` stays unchanged for ever: it is never written again, only added to.
+What lies under ``tests/golden`` has the form that an earlier version wrote, and no newer one writes it again. Long
+series in it are thinned to the ticks, parts and cells that its figures need.
 """
 
 from __future__ import annotations

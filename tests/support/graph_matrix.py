@@ -23,12 +23,11 @@ from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.subjects.check_inputs import PROMPTS
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import PROCESS, Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
 from support.emulated_device import EmulatedDevice, Graph
+from support.tiny_policies import load_tiny_subject
 
 VISITS = (0, 1, 0, 2, 1)  # of observations
 STEPS = 2  # denoising steps
@@ -102,9 +101,7 @@ def tiny(kind: str) -> PolicySubject:
     """A tiny policy on the CPU, of few denoising steps."""
     field = LiveFields.from_family(find_family(kind)).steps
     steps = [f"--{field}={STEPS}"] if field else []
-    return load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]), InputOptions(image_size=(64, 64))
-    )
+    return load_tiny_subject(kind, *steps, image_size=(64, 64))
 
 
 @cache

@@ -6,3 +6,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
+
+
+def find_only_run(folder: Path) -> Path:
+    (found,) = [path.parent for path in folder.rglob("result.json")]
+    return found

@@ -8,7 +8,6 @@ import pytest
 import torch
 from support.findings_results import approve_findings, make_measurement, result
 from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retime_trace
-from support.sleeper import Clock
 
 from strobe.core import slices
 from strobe.core.cli.main import main
@@ -32,11 +31,6 @@ FAULTS = {
 }  # fmt: skip
 TINY = ["--model.type=vjepa2", "--model.size=tiny"]
 PRECISIONS = ["compare", "--precision=fp32,bf16", "--iterations=8"]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock().wind(monkeypatch)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support import warm
 from support.matrix import matrix
+from support.places import find_only_run
 from support.refused import assert_refused
 from support.stored import load_stored
 
@@ -24,11 +25,6 @@ TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
 
 def run(*argv: str) -> int:
     return main(list(argv))
-
-
-def find_only_run(folder: Path) -> Path:
-    (found,) = [path.parent for path in folder.rglob("result.json")]
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -30,11 +30,6 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 UJ = 1_000_000
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
-
-
 class Zones:
     """Linux's powercap with counters that a test turns: two packages, a part of the first, and the whole platform."""
 

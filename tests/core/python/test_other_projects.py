@@ -34,11 +34,6 @@ PARTS = {  # level 1, below the call of the model
 }
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
-
-
 class Slow(nn.Module):
     """A layer that takes its time by the test's clock."""
 

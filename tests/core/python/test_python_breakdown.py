@@ -17,11 +17,6 @@ from strobe.core.results.subject import Ceiling
 X = torch.ones(2, 3)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
-
-
 class Slow(nn.Module):
     """A layer that takes its time by the test's clock."""
 

@@ -28,11 +28,6 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Target = Callable[[Any], Any]
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
-
-
 def taking(clock: Clock, ms: float, answer: Target = lambda x: x) -> Target:
     def function(x: Any) -> Any:
         clock.sleep(ms / 1e3)

@@ -36,7 +36,7 @@ def make_comparison(agreement: Agreement, **more) -> CompareResult:
 
 def test_it_is_shown_as_it_was_approved():
     moved, cosine = make_agreement(joints(0.004)), runs.rtc()
-    many, beyond = joints(0.004, count=14), "rms 0.04 σ > 0.02 σ"
+    many, beyond = joints(0.004, count=10), "rms 0.04 σ > 0.02 σ"
     many[9].worst = 0.7
     sixteen = moved.model_copy(update={"observations": 74, "distinct": 16})
     missing = "only paired episodes show success_drop"
@@ -67,7 +67,7 @@ def test_it_is_shown_as_it_was_approved():
         ),
         "a whole chunk is executed": make_comparison(make_agreement(joints(0.004), executed=20), guard="exact"),
         "many dimensions": make_comparison(make_agreement(many)),
-        "a few dimensions": make_comparison(make_agreement(joints(0.004, count=4))),
+        "a few dimensions": make_comparison(make_agreement(joints(0.004, count=2))),
         "a dimension in its own units": make_comparison(units_of_its_own),
         "not moved at all": make_comparison(make_agreement([dimension("x", 0.0)])),
         "some actions did not move": make_comparison(still),
