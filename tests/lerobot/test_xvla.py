@@ -9,10 +9,10 @@ import torch
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.catalogue import find_entry, make
-from strobe.lerobot.families.xvla import FLORENCE
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe_zoo.xvla import FLORENCE
 
 
 @pytest.fixture(scope="module")
