@@ -105,5 +105,5 @@ docs: env ## build the documentation as a site into site/
 	@echo "read it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
 
 clean: ## remove the environment and the caches; runs stay
-	rm -rf .venv .venv-libero .venv-next build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-libero .venv-next build dist site src/*.egg-info packages/*/src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

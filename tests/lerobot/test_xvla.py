@@ -11,8 +11,8 @@ from support.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.catalogue import find_entry, make
-from strobe.lerobot.families.xvla import FLORENCE
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe_zoo.xvla import FLORENCE
 
 
 @pytest.fixture(scope="module")

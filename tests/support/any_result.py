@@ -18,9 +18,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from strobe.core import slices
-from strobe.core.results.answer import BreakdownResult, CompareResult, VerifyResult
+from strobe.core.results.answer import BreakdownResult, CompareResult, Recorded, VerifyResult
 from strobe.core.results.measurement import Measurement
-from strobe.core.results.records import Recorded
 from strobe.core.results.subject import Machine
 from strobe.dataloader.results import Dataloader
 from strobe.evaluate.pairs import PairedRates

@@ -63,6 +63,6 @@ FAMILY = Family(
             arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
             stacked=True,
         ),
-        Calls(chunk=queued_chunk),
+        Calls(chunk=queued_chunk, seldom_looks=True),
     ),
 )

@@ -31,9 +31,9 @@ from strobe.core.families.sampling import Context, UnreadHalf
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import STEP
 from strobe.lerobot.policies.standins import replacing
+from strobe_zoo import wan
 
 BASE = "robbyant/lingbot-va-base"
 VIDEO_STEP = "video denoise step"

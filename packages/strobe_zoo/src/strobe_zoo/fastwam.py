@@ -9,14 +9,23 @@ import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts, Unregistered
+from strobe.core.families.capabilities import (
+    Arm,
+    Calls,
+    Construction,
+    HubNeed,
+    InputFacts,
+    LiveFields,
+    Parts,
+    Unregistered,
+)
 from strobe.core.families.family import Family, Tiny, always, blocks
 from strobe.core.families.sampling import Context, Words
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
 from strobe.lerobot.policies.standins import loading
+from strobe_zoo import wan
 
 if TYPE_CHECKING:
     from torch import nn
@@ -123,5 +132,6 @@ FAMILY = Family(
         ),
         InputFacts(arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True), reads_words=True),
         Unregistered(outside=frozen_modules),
+        Calls(seldom_looks=True),
     ),
 )

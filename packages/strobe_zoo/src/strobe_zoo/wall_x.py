@@ -10,12 +10,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from strobe.core.families.capabilities import Construction, InputFacts, Parts
+from strobe.core.families.capabilities import Calls, Construction, InputFacts, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks
 from strobe.core.families.sampling import Rerun
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import loading
+from strobe_zoo import qwen
 
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"
@@ -121,5 +122,6 @@ FAMILY = Family(
         Rerun(LANGUAGE, "predict_action_chunk", "moe_token_types"),
         Construction(building=backbone),
         InputFacts(reads_words=True),
+        Calls(seldom_looks=True),
     ),
 )

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
 from strobe.core.families.sampling import LastBlock
 from strobe.core.timeline.probe import Probe
@@ -133,5 +133,6 @@ FAMILY = Family(
             hub=(HubNeed(BART, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
         ),
         InputFacts(fills_cameras=True, image_size="resize_imgs_with_padding"),
+        Calls(seldom_looks=True),
     ),
 )

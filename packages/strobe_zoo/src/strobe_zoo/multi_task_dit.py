@@ -154,7 +154,7 @@ FAMILY = Family(
                 HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
             ),
         ),
-        Calls(chunk=queued_chunk),
+        Calls(chunk=queued_chunk, seldom_looks=True),
         InputFacts(image_size="image_crop_shape", stacked=True),
     ),
 )

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.capabilities import Construction, InputFacts, LiveFields, Parts, Unregistered
+from strobe.core.families.capabilities import Calls, Construction, InputFacts, LiveFields, Parts, Unregistered
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
 from strobe.core.families.sampling import WordTables
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import loading, replacing, sizes
+from strobe_zoo import qwen
 
 if TYPE_CHECKING:
     from lerobot.policies.molmoact2.molmoact2_hf_model.configuration_molmoact2 import MolmoAct2Config
@@ -229,5 +230,6 @@ FAMILY = Family(
         Unregistered(memos=memos),
         WordTables(WORDS),
         InputFacts(reads_words=True),
+        Calls(seldom_looks=True),
     ),
 )

@@ -13,11 +13,12 @@ from typing import Any
 
 import yaml
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import loading
+from strobe_zoo import qwen
 
 MODELING = "lerobot.policies.eo1.modeling_eo1"
 BACKBONE = "model.vlm_backbone.model"
@@ -106,5 +107,6 @@ FAMILY = Family(
             ),
         ),
         InputFacts(reads_words=True),
+        Calls(seldom_looks=True),
     ),
 )

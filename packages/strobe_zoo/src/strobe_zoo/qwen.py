@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.core.families.family import transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
+from strobe.lerobot.families.qwen3 import TEMPLATE
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, sizes, tokenizer
 
 if TYPE_CHECKING:
@@ -37,20 +38,6 @@ VOCABULARY = Vocabulary(
         ("eos_token", "<|im_end|>"),
         *((token.strip("<|>"), token) for token in SPECIAL[1:] if token != "<|im_end|>"),
     ),
-)
-
-# How Qwen's vision-language models write messages.
-TEMPLATE = (
-    "{% for message in messages %}"
-    "<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif part['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
-    "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 # Qwen2.5-VL-3B-Instruct, as the technical report and its config on the Hub have it.

@@ -14,7 +14,7 @@ import transformers
 from torch import nn
 from transformers import AutoConfig
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.layers import Call
@@ -133,6 +133,7 @@ FAMILY = Family(
             building=backbones,
         ),
         InputFacts(reads_words=True),
+        Calls(seldom_looks=True),
         UnreadHead(f"{QWEN}.lm_head"),
         Context(context),
     ),

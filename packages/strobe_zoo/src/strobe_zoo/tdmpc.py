@@ -111,6 +111,6 @@ FAMILY = Family(
             arm=Arm(cameras=(OBS_IMAGE,), image=(84, 84)),  # the size of the images that it was published with
             any_image_size=True,
         ),
-        Calls(chunk=chunk),
+        Calls(chunk=chunk, seldom_looks=True),
     ),
 )

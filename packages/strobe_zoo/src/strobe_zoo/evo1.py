@@ -10,12 +10,13 @@ import copy
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Arm, Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.families.sampling import Attention, Context, Views
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, loading, sizes
+from strobe_zoo import qwen
 
 if TYPE_CHECKING:
     from torch import nn
@@ -173,5 +174,6 @@ FAMILY = Family(
             building=backbone,
         ),
         InputFacts(arm=Arm(most=3), image_size="image_resolution", reads_words=True),
+        Calls(seldom_looks=True),
     ),
 )
