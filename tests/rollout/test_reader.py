@@ -77,6 +77,23 @@ def test_a_reset_ends_the_tick_as_it_was() -> None:
     assert [turn.wanted for turn in record.turns] == [True, False]
 
 
+def test_a_reset_before_a_turn_wants_an_action_ends_no_tick_and_one_after_it_does() -> None:
+    rows = [
+        ("run", 0), ("tick", 10), ("pick", 12, 1),
+        ("tick", 40), ("reset", 45), ("pick", 50, 1),
+        ("tick", 70), ("pick", 71, 1), ("reset", 75), ("sent", [1.0]),
+        ("tick", 90), ("pick", 91, 1), ("end", 100),
+    ]  # fmt: skip
+    ticks = read_record(header(), rows).turns
+    assert [(tick.work_ns, tick.follows, tick.engine_reset) for tick in ticks] == [
+        (30, False, False),
+        (30, False, False),
+        (5, True, True),
+        (10, False, True),
+    ]
+    assert ticks[2].commanded is None, "what comes after the reset is not the tick's"
+
+
 def test_a_camera_counts_the_longest_time_of_one_frame_and_of_one_picture() -> None:
     second = 1_000_000_000
     fresh = [0, 2, 1, 0, 0, 2, 2, 1]  # same, another frame of the same picture, another picture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ OLDER = "an older Strobe made the recording, without an end mark: it may be inco
 
 Event = TypeVar("Event")
 Span = tuple[str, int, int]  # name, start, end of a section
+Ready = tuple[bool, int | None, int | None]  # whether a turn has an action, those left, start of the turn it rests on
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class LoopTurn(Tick):
         sending: the action began to be sent.
         slept: the loop began to sleep.
         observed: start of the turn whose observation is behind the action.
-        ended: the turn's tick is complete, and what comes before the next turn does not count for it.
+        ended: its tick was complete; None if it is none, or was cut off.
     """
 
     engine_reset: bool = False
@@ -57,7 +58,7 @@ class LoopTurn(Tick):
     sending: int | None = None
     slept: int | None = None
     observed: int | None = None
-    ended: bool = False
+    ended: int | None = None
 
 
 @dataclass
@@ -97,9 +98,7 @@ class RunRecord(LoopRun):
 
     def qualify_if_damaged(self, text: str) -> str:
         """Return ``text``, qualified if the recording is damaged."""
-        if not self.lost:
-            return text
-        return f"The recording is damaged, {self.lost}. The rest of it says: {text}"
+        return f"The recording is damaged, {self.lost}. The rest of it says: {text}" if self.lost else text
 
     @property
     def notes(self) -> list[str]:
@@ -127,10 +126,9 @@ class RunRecord(LoopRun):
         starts = [start for start, _ in wholes]
         inside: list[Span] = []
         for row in self.rows.get(thread, []):
-            if row[0] == rollout.GET_ACTION:  # the whole call, where the loop itself asks the policy
-                continue
             at = bisect_left(starts, row[1] + 1) - 1
-            if at >= 0 and row[2] <= wholes[at][1]:
+            # Where the loop itself asks the policy, getting an action is the whole call.
+            if row[0] != rollout.GET_ACTION and at >= 0 and row[2] <= wholes[at][1]:
                 inside.append(row)
         whole = [(name, start, end) for start, end in wholes]  # last: they end after what is in them
         return _sections([*inside, *whole], thread, 0)
@@ -141,249 +139,255 @@ def _sections(rows: Sequence[Span], thread: str, begin: int) -> list[Section]:
     return [Section(name, path, start, end, thread) for path, start, end, name, _ in nest(keyed)]
 
 
-NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
+PARTS = (rollout.NAMES | teleoperation.NAMES | remote_client.NAMES) - {instrument.SLEEP}  # of a tick
 EACH = (instrument.CAMERA, instrument.MOTORS_READ, instrument.MOTORS_WRITTEN)  # begin names: of a camera, of an arm
 AT_ANY_TIME = frozenset(  # other events count while the loop runs
     {events.LoopBegan, events.LoopEnded, events.ClockShared, events.ImagesEncoded, events.Cadence, events.Scheduled}
 )
+OF_CALLS_AND_TURNS = (
+    events.ObservationOffered, events.ObservationTaken, events.ChunkPredicted, events.ChunkMerged, events.CallRaised,
+    events.CallThreadUse, events.JointPositions, events.CommandSent,
+)  # fmt: skip
 ASYNCHRONOUS = ("rtc", "remote", "server")  # engines whose policy is called outside the control thread
+MOST_OFFERED = 10_000  # observations that are remembered: keys are addresses of objects, few of which are in use
 
 
-class _Reader:
-    def __init__(self, header: Header) -> None:
-        asynchronous = header.engine in ASYNCHRONOUS
-        self.header = header
-        self.other_thread = INFERENCE if asynchronous else OTHERS
-        self.record = RunRecord(caller=INFERENCE if asynchronous else CONTROL)
-        self.roles: dict[int, str] = {}  # threads → what they do now
-        self.turn: LoopTurn | None = None  # the latest
-        self.pending: Call | None = None  # of the inference thread, which goes on
-        self.running = False
-        self.broken = True  # the next tick does not follow another
-        self.engine_reset = False  # since the latest turn
-        self.joined = False  # the next action follows another
-        self.new_episode = True
-        self.depth: int | None = None
-        self.observed: int | None = None  # of the action at hand
-        self.offered: dict[int, int] = {}  # observation → start of its turn
-        self.observed_by_chunk: dict[int, int | None] = {}
-        self.merges = 0
-        self.chunk = 0
-        self.length: int | None = None
-        self.warmups: int | None = None  # calls that had returned when the loop first wanted an action; None before
-        self.over: int | None = None  # end of the loop
-        self.cut = False  # recording stopped before the loop's end
-        self.handlers: dict[type[object], Callable[[Any], None]] = {
-            events.LoopBegan: self.loop_began,
-            events.LoopEnded: self.loop_ended,
-            events.SectionEnded: self.section_ended,
-            events.TickBegan: self.tick_began,
-            events.JointPositions: self.joint_positions,
-            events.ActionReady: self.action_ready,
-            events.CommandSent: self.command_sent,
-            events.FrameRecorded: self.frame_recorded,
-            events.EngineReset: self.engine_was_reset,
-            events.ObservationOffered: self.observation_offered,
-            events.ObservationTaken: self.observation_taken,
-            events.ActionRequested: self.action_requested,
-            events.ActionValues: self.action_values,
-            events.ChunkPredicted: self.chunk_predicted,
-            events.CallThreadUse: self.call_thread_use,
-            events.CallRaised: self.call_raised,
-            events.ChunkMerged: self.chunk_merged,
-            events.ThreadRole: self.thread_role,
-        }
+class _Window:
+    """What was recorded from the begin of a turn to the next one's or the loop's end; or one event that lies in none.
 
-    def read(self, rows: Iterable[Row]) -> RunRecord:
-        odd = 0
-        for row in rows:
+    Attributes:
+        start: begin of the turn; None without one.
+        end: moment where its tick is complete: a reset after it wanted an action, else ``until``; None if cut off.
+        tick: number of events until then; what comes later tells moments of the turn alone.
+        wants: whether it wants an action, and so is a tick.
+    """
+
+    def __init__(self, start: int | None, recorded: list[object], until: int | None) -> None:
+        self.start, self.events = start, recorded
+        self._places: dict[type[object], list[tuple[int, Any]]] = {}
+        for place, event in enumerate(recorded):
+            self._places.setdefault(type(event), []).append((place, event))
+        ready, resets = self._places.get(events.ActionReady, []), self._places.get(events.EngineReset, [])
+        self.wants = start is not None and bool(ready)
+        closing = ((place, reset.at) for place, reset in resets if self.wants and place > ready[0][0])
+        self.tick, self.end = next(closing, (len(recorded), until))
+
+    def find(self, kind: type[Event], *, in_tick: bool = False) -> list[Event]:
+        """Return the events of ``kind``, all or those in its tick."""
+        return [event for place, event in self._places.get(kind, ()) if not in_tick or place < self.tick]
+
+
+@dataclass
+class _Recording:
+    """What events tell of the whole, once all windows were read."""
+
+    rows: Iterable[Row]
+    odd: int = 0  # events that cannot be read
+    over: int | None = None  # end of the loop
+    cut: bool = False  # recording stopped before it
+
+    def read_windows(self) -> Iterator[_Window]:
+        """Yield all that was recorded, in order; what lies in no turn event by event: a server has nothing else."""
+        start, recorded, running = None, list[object](), False
+        for row in self.rows:
             try:
                 event = decode(row)
             except TypeError:
-                odd += 1
+                self.odd += 1
                 continue
-            kind = type(event)
-            if event is None or not (self.running or kind in AT_ANY_TIME):
+            if event is None or not (running or type(event) in AT_ANY_TIME):
                 continue
-            if handle := self.handlers.get(kind):
-                handle(event)
+            if isinstance(event, events.TickBegan):
+                yield _Window(start, recorded, event.start)
+                start, recorded = event.start, []
+            elif isinstance(event, events.LoopEnded):
+                yield _Window(start, recorded, event.at)
+                start, recorded = None, []
+                self.cut, self.over, running = self.cut or not running, event.at, False
             else:
-                self.record.table(kind).append(event)
-        self.end_tick(None)
-        self.record.unfinished = self.unfinished_call()
-        if isinstance(rows, Rows):
-            self.record.lost, self.record.ends = rows.lost, rows.ends
-        if odd and not self.record.lost:
-            self.record.lost = f"{odd:,} of its events cannot be read"
-        return self.record
+                running = running or isinstance(event, events.LoopBegan)
+                recorded.append(event)
+                if start is None:
+                    yield _Window(None, recorded, None)
+                    recorded = []
+        yield _Window(start, recorded, None)
 
-    def unfinished_call(self) -> Unfinished | None:
-        """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
-        turns, calls = self.record.turns, len(self.record.calls)
-        warmups = calls if self.warmups is None else self.warmups
-        if self.header.engine != "rtc" or self.pending is None or self.over is None or self.cut or calls > warmups:
-            return None
-        run_s = (self.over - turns[0].start_ns) / 1e9 if turns else 0.0
-        ms = (self.over - self.pending.start_ns) / 1e6
-        return Unfinished(calls=calls, ms=ms, run_s=run_s, compiled=self.header.compiled)
 
-    @property
-    def open_turn(self) -> LoopTurn | None:
-        """The latest turn, while its tick goes on."""
-        return self.turn if self.turn is not None and not self.turn.ended else None
+class _Calls:
+    """The calls of the policy in the windows so far, and the request for an action that comes latest."""
 
-    def end_tick(self, now: int | None) -> None:
-        """End the tick that goes on, at ``now`` or where its last section ended."""
-        turn = self.open_turn
-        if turn is None:
-            return
-        turn.ended = True
-        if not turn.wanted:  # warming up, paused, resetting
-            self.broken = True
-            return
-        end = turn.slept if turn.slept is not None else now
-        if end is None:
-            return  # cut off
-        if turn.sending is not None and turn.observed is not None:
-            turn.age_ns = turn.sending - turn.observed
-        turn.work_ns = max(0, end - turn.start_ns)
-        self.record.ticks.append(turn)
-        self.broken = False
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.calls: list[Call] = []
+        self.uses: list[ThreadUse] = []  # of their thread
+        self.pending: Call | None = None  # of the inference thread, which goes on
+        self.warmups: int | None = None  # calls that had returned when the loop first wanted an action; None before
+        self._offered: dict[int, int] = {}  # observation → start of its turn
+        self._observed_by_chunk: dict[int, int | None] = {}
+        self._merges, self._length, self._depth, self._observed = 0, None, None, None
 
-    def loop_began(self, _: events.LoopBegan) -> None:
-        self.running = self.broken = self.new_episode = True
-        self.joined = False
+    def take(self, window: _Window) -> list[Ready]:
+        """Take the events of ``window``. Return what it says of its actions."""
+        ready = []
+        for place, event in enumerate(window.events):
+            start = window.start if place < window.tick else None  # of the tick that goes on
+            match event:
+                case events.ObservationOffered() if start is not None:
+                    self._offered[event.key] = start
+                    if len(self._offered) > MOST_OFFERED:
+                        self._offered.pop(next(iter(self._offered)))
+                case events.ObservationTaken():
+                    self.pending = Call(event.at, event.at, observed_ns=self._offered.get(event.key))
+                case events.ChunkPredicted():
+                    self._length = event.length
+                    if self.pending is not None:
+                        self.pending.assumed, self.pending.length = event.assumed, event.length
+                case events.CallRaised():
+                    self.pending = None
+                case events.ChunkMerged():
+                    self._merges += 1
+                    if (call := self.pending) is not None:
+                        self._observed_by_chunk[self._merges] = call.observed_ns
+                        call.length = call.length or event.length
+                        call.merge(event.at, event.delay, event.executed, event.after)
+                        self.calls.append(call)
+                    self.pending = None
+                case events.CallThreadUse() if self.calls:
+                    waited = event.waited if event.waited >= 0 else None
+                    self.uses.append(ThreadUse(event.end - event.start, event.cpu, waited))
+                case events.ActionRequested():
+                    self.warmups = len(self.calls) if self.warmups is None else self.warmups
+                    self._depth = event.depth if event.depth >= 0 else None
+                    if self.header.engine in ASYNCHRONOUS:
+                        guided = event.returned and self.header.guided
+                        self._observed = self._observed_by_chunk.get(event.chunk) if guided else None
+                    elif start is not None and _is_call(self.header, event):
+                        self._observed, length = start, self._length if self._depth is None else self._depth + 1
+                        self.calls.append(Call(event.start, event.end, length))
+                case events.ActionReady(ready=sent):
+                    ready.append((bool(sent), self._depth, self._observed if sent else None))
+        return ready
 
-    def loop_ended(self, event: events.LoopEnded) -> None:
-        self.end_tick(event.at)
-        self.turn = None
-        self.cut = self.cut or not self.running
-        self.over = event.at
-        self.running = False
 
-    def tick_began(self, event: events.TickBegan) -> None:
-        self.end_tick(event.start)
-        self.turn = LoopTurn(event.start, 0, False, follows=not self.broken, engine_reset=self.engine_reset)
-        self.engine_reset = False
-        self.record.turns.append(self.turn)
+def _is_call(header: Header, request: events.ActionRequested) -> bool:
+    return header.engine not in ASYNCHRONOUS and bool(request.returned) and request.position == 0
 
-    def section_ended(self, section: events.SectionEnded) -> None:
-        name, start, end, thread = section
-        control = thread == self.header.main
-        label = CONTROL if control else self.roles.get(thread, self.other_thread)
-        self.record.rows.setdefault(label, []).append((sys.intern(name), start, end))
-        self.new_episode = self.new_episode or name == instrument.SAVE
-        turn = self.turn
-        if not control or turn is None or start < turn.start_ns:
-            return
-        if name == instrument.SLEEP:
-            turn.slept = start if turn.slept is None else turn.slept
-            return
-        if name == instrument.ACTION and turn.sending is None:
-            turn.sending = start
-        elif name == instrument.PROCESS_OBSERVATION and turn.notified is None:
-            turn.notified = end  # the engine is given it next; one without a thread has no event for that
-        if not turn.ended and (name in NAMES or name.startswith(EACH)):  # the policy's own parts are for the calls
-            turn.parts[name] = turn.parts.get(name, 0) + end - start
 
-    def joint_positions(self, event: events.JointPositions) -> None:
-        if (turn := self.open_turn) is not None:
-            turn.at = event.values
+def _make_turn(header: Header, window: _Window, start: int, ready: Sequence[Ready]) -> LoopTurn:
+    """Return the turn that begins at ``start``; ``ready`` is of the window, by `_Calls`."""
+    turn = LoopTurn(start, 0, False, wanted=window.wants, observed=ready[-1][2] if ready else None)
+    sections = _sections_since(start, window.find(events.SectionEnded), header.main)
+    in_tick = _sections_since(start, window.find(events.SectionEnded, in_tick=True), header.main)
+    begun, begun_in_tick = ({each.name: each.start for each in reversed(some)} for some in (sections, in_tick))
+    turn.sending, turn.slept = begun.get(instrument.ACTION), begun.get(instrument.SLEEP)
+    turn.notified = next((each.end for each in sections if each.name == instrument.PROCESS_OBSERVATION), None)
+    for offered in window.find(events.ObservationOffered):
+        turn.notified = offered.at  # an engine without a thread has no such event: it is given what was processed
+    for request in window.find(events.ActionRequested):
+        turn.requested, turn.request_ns = request.start, request.end - request.start
+        turn.predicted = _is_call(header, request)
+    for joints in window.find(events.JointPositions, in_tick=True):
+        turn.at = joints.values
+    for command in window.find(events.CommandSent, in_tick=True):
+        turn.commanded = command.values
+    for name, begin, end, _ in in_tick:
+        if name in PARTS or name.startswith(EACH):  # the policy's own parts are for the calls
+            turn.parts[name] = turn.parts.get(name, 0) + end - begin
+    if told := ready[: len(window.find(events.ActionReady, in_tick=True))]:
+        turn.sent, turn.depth, observed = told[-1]
+        turn.ended = begun_in_tick.get(instrument.SLEEP, window.end)
+        if turn.ended is not None:
+            turn.work_ns, sent = max(0, turn.ended - start), begun_in_tick.get(instrument.ACTION)
+            turn.age_ns = None if sent is None or observed is None else sent - observed
+    return turn
 
-    def command_sent(self, event: events.CommandSent) -> None:
-        if (turn := self.open_turn) is not None:
-            turn.commanded = event.values
 
-    def thread_role(self, event: events.ThreadRole) -> None:
-        self.roles[event.thread] = event.role
+def _sections_since(start: int, sections: Iterable[events.SectionEnded], thread: int) -> list[events.SectionEnded]:
+    return [each for each in sections if each.thread == thread and each.start >= start]
 
-    def observation_offered(self, event: events.ObservationOffered) -> None:
-        if self.turn is None:
-            return
-        self.turn.notified = event.at
-        if not self.turn.ended:
-            self.offered[event.key] = self.turn.start_ns
-            if len(self.offered) > 10_000:  # addresses of objects: few at a time are in use
-                self.offered.pop(next(iter(self.offered)))
 
-    def observation_taken(self, event: events.ObservationTaken) -> None:
-        self.pending = Call(event.at, event.at, observed_ns=self.offered.get(event.key))
+class _Course:
+    """The actions, episodes and sections of the windows so far, and tables of what nothing else is made of.
 
-    def chunk_predicted(self, event: events.ChunkPredicted) -> None:
-        self.length = event.length
-        if self.pending is not None:
-            self.pending.assumed, self.pending.length = event.assumed, event.length
+    Two actions are joined where no reset and no tick without an action lies between. Another episode begins with a
+    loop, a reset, or after one is saved.
+    """
 
-    def call_thread_use(self, event: events.CallThreadUse) -> None:
-        if self.record.calls:
-            waited = event.waited if event.waited >= 0 else None
-            self.record.table(ThreadUse).append(ThreadUse(event.end - event.start, event.cpu, waited))
+    def __init__(self, header: Header) -> None:
+        self.actions, self.episodes = list[Action](), list[list[int]]()
+        self.rows: dict[str, list[Span]] = {}
+        self.tables: dict[type[object], list[object]] = {}
+        self._main, self._others = header.main, INFERENCE if header.engine in ASYNCHRONOUS else OTHERS
+        self._roles: dict[int, str] = {}  # threads → what they do now
+        self._chunk, self._joined, self._is_new = 0, False, True
 
-    def call_raised(self, _: events.CallRaised) -> None:
-        self.pending = None
+    def take(self, window: _Window) -> None:
+        for event in window.events:
+            match event:
+                case events.SectionEnded(name, start, end, thread):
+                    role = CONTROL if thread == self._main else self._roles.get(thread, self._others)
+                    self.rows.setdefault(role, []).append((sys.intern(name), start, end))
+                    self._is_new = self._is_new or name == instrument.SAVE
+                case events.ThreadRole(thread, role):
+                    self._roles[thread] = role
+                case events.LoopBegan() | events.EngineReset():
+                    self._joined, self._is_new = False, True
+                case events.ActionRequested(chunk=chunk):
+                    self._chunk = chunk
+                case events.ActionReady(_, sent):
+                    self._joined = self._joined and bool(sent)
+                case events.ActionValues(at, values):
+                    self.actions.append(Action(self._chunk, values, self._joined, at))
+                    self._joined = True
+                case events.FrameRecorded(at):
+                    self.episodes += [[]] if self._is_new else []
+                    self.episodes[-1].append(at)
+                    self._is_new = False
+                case other if not isinstance(other, OF_CALLS_AND_TURNS):
+                    self.tables.setdefault(type(other), []).append(other)
 
-    def chunk_merged(self, event: events.ChunkMerged) -> None:
-        self.merges += 1
-        call, self.pending = self.pending, None
-        if call is None:
-            return
-        self.observed_by_chunk[self.merges] = call.observed_ns
-        call.length = call.length or event.length
-        call.merge(event.at, event.delay, event.executed, event.after)
-        self.record.calls.append(call)
 
-    def action_requested(self, event: events.ActionRequested) -> None:
-        if self.warmups is None:
-            self.warmups = len(self.record.calls)
-        self.depth = event.depth if event.depth >= 0 else None
-        self.chunk = event.chunk
-        turn, asynchronous = self.turn, self.header.engine in ASYNCHRONOUS
-        predicted = not asynchronous and bool(event.returned) and event.position == 0
-        if turn is not None:
-            turn.requested, turn.request_ns, turn.predicted = event.start, event.end - event.start, predicted
-        if asynchronous:
-            guided = event.returned and self.header.guided
-            self.observed = self.observed_by_chunk.get(event.chunk) if guided else None
-        elif predicted and (turn := self.open_turn) is not None:
-            self.observed = turn.start_ns
-            length = event.depth + 1 if event.depth >= 0 else self.length
-            self.record.calls.append(Call(event.start, event.end, length))
-
-    def action_values(self, event: events.ActionValues) -> None:
-        self.record.actions.append(Action(self.chunk, event.values, self.joined, event.at))
-        self.joined = True
-
-    def action_ready(self, event: events.ActionReady) -> None:
-        ready = bool(event.ready)
-        self.joined = self.joined and ready
-        if (turn := self.turn) is not None:
-            turn.wanted = True
-            if not turn.ended:
-                turn.sent, turn.depth = ready, self.depth
-            turn.observed = self.observed if ready else None
-
-    def frame_recorded(self, event: events.FrameRecorded) -> None:
-        if self.new_episode or not self.record.episodes:
-            self.record.episodes.append([])
-            self.new_episode = False
-        self.record.episodes[-1].append(event.at)
-
-    def engine_was_reset(self, event: events.EngineReset) -> None:
-        if (turn := self.open_turn) is not None and turn.wanted:
-            self.end_tick(event.at)  # its work is done: the reset lies between ticks
-        self.broken, self.joined, self.new_episode = True, False, True
-        self.engine_reset = bool(self.record.turns)
-        if (turn := self.open_turn) is not None:
-            turn.follows = False
+def _find_unfinished(recording: _Recording, calls: _Calls, turns: Sequence[LoopTurn]) -> Unfinished | None:
+    """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
+    count, pending, over = len(calls.calls), calls.pending, recording.over
+    warmups = count if calls.warmups is None else calls.warmups
+    if calls.header.engine != "rtc" or pending is None or over is None or recording.cut or count > warmups:
+        return None
+    ms, run_s = (over - pending.start_ns) / 1e6, (over - turns[0].start_ns) / 1e9 if turns else 0.0
+    return Unfinished(calls=count, ms=ms, run_s=run_s, compiled=calls.header.compiled)
 
 
 def read_record(header: Header, rows: Iterable[Row]) -> RunRecord:
     """Return the course of the run that ``header`` is of and ``rows`` are the events of."""
+    recording, calls, course, turns = _Recording(rows), _Calls(header), _Course(header), list[LoopTurn]()
+    follows = reset = False
     # Python would look through all that was read again and again, and find no garbage in it.
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _Reader(header).read(rows)
+        for window in recording.read_windows():
+            ready = calls.take(window)
+            course.take(window)
+            if window.start is not None:
+                turns.append(turn := _make_turn(header, window, window.start, ready))
+                turn.follows = follows and not window.find(events.EngineReset, in_tick=True)
+                turn.engine_reset, reset = reset, False
+            reset = bool(turns) and (reset or bool(window.find(events.EngineReset)))
+            follows = window.wants and window.tick == len(window.events)
     finally:
         if collects:
             gc.enable()
+    lost, ends = (rows.lost, rows.ends) if isinstance(rows, Rows) else (None, True)
+    return RunRecord(
+        [turn for turn in turns if turn.ended is not None],
+        calls.calls,
+        course.actions,
+        turns=turns,
+        episodes=course.episodes,
+        rows=course.rows,
+        caller=INFERENCE if header.engine in ASYNCHRONOUS else CONTROL,
+        unfinished=_find_unfinished(recording, calls, turns),
+        lost=lost or (f"{recording.odd:,} of its events cannot be read" if recording.odd else None),
+        ends=ends,
+        _tables=course.tables | {ThreadUse: calls.uses},
+    )

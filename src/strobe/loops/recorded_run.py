@@ -97,12 +97,10 @@ def _waits(turns: Sequence[LoopTurn]) -> list[int]:
 def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> list[Beat]:
     """Return the turns as beats. A moment that a turn does not tell is the median of the others'."""
     period = 1e9 / (header.fps * header.multiplier)
-    notified = [_relative_time(turn.start_ns, turn.notified) for turn in turns]
-    requested = [_relative_time(turn.start_ns, turn.requested) for turn in turns]
+    notified, notify = _fill([_relative_time(turn.start_ns, turn.notified) for turn in turns], 0)
+    requested, get = _fill([_relative_time(turn.start_ns, turn.requested) for turn in turns], notify)
     sent = [_relative_time(turn.start_ns + wait, turn.sending) for turn, wait in zip(turns, waits, strict=True)]
-    notify = _median(notified, 0)
-    get = _median(requested, notify)
-    send = _median(sent, get)
+    sent, _ = _fill(sent, get)
     # What torch.compile warms up with comes before the first action: those turns want one, and wait.
     first = next((at for at, turn in enumerate(turns) if turn.wanted), 0) if header.compiled else 0
     beats = []
@@ -115,9 +113,9 @@ def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> l
         over = 0.0 if following is None else following - turn.start_ns - max(work, period)
         beats.append(
             Beat(
-                notify_ns=_value_or_default(notified[at], notify),
-                get_ns=_value_or_default(requested[at], get),
-                send_ns=_value_or_default(sent[at], send),
+                notify_ns=notified[at],
+                get_ns=requested[at],
+                send_ns=sent[at],
                 work_ns=max(0, work - wait),
                 over_ns=max(0, round(over)),
                 wanted=turn.wanted or at < first,
@@ -131,10 +129,8 @@ def _relative_time(start: int, moment: int | None) -> int | None:
     return None if moment is None else moment - start
 
 
-def _value_or_default(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
-
-
-def _median(values: Iterable[int | None], otherwise: int) -> int:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known)) if known else otherwise
+def _fill(moments: Sequence[int | None], otherwise: int) -> tuple[list[int], int]:
+    """Return ``moments`` with the median of those that are known in place of the others, and that median."""
+    known = [moment for moment in moments if moment is not None]
+    median = round(statistics.median(known)) if known else otherwise
+    return [median if moment is None else moment for moment in moments], median
