@@ -29,14 +29,8 @@ def findings_by_rule(stage: Wired) -> dict[str, Finding]:
 
 def set_normalisation(mode: str) -> Plant:
     def plant(stage: Wired) -> None:
-        def change_modes(processor: dict[str, Any]) -> dict[str, Any]:
-            for step in processor["steps"]:
-                if "norm_map" in step["config"]:
-                    step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
-            return processor
-
         for kind in ("pre", "post"):
-            change_json(stage.policy / f"policy_{kind}processor.json", change_modes)
+            stage.change_modes(kind, mode)
 
     return plant
 

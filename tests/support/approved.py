@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
-REPOSITORY = TESTS.parent
+from support.places import ROOT, TESTS
+
 APPROVED = TESTS / "approved"
 CASES = APPROVED / "cases"
 APPROVING = "STROBE_APPROVE" in os.environ  # what `make approve` sets
@@ -49,7 +49,7 @@ def approve(text: str, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return
-    name = str(file.relative_to(REPOSITORY))
+    name = str(file.relative_to(ROOT))
     if not file.exists():
         pytest.fail(f"{name} is missing: write it with `make approve`, and read it", pytrace=False)
     before = file.read_text(encoding="utf-8").splitlines()

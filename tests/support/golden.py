@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.runs import store
+from support.places import TESTS as TESTS
 
-TESTS = Path(__file__).parents[1]
 EXAMPLES = sorted((TESTS.parent / "docs" / "examples").glob("*/result.json"))
 GOLDEN = sorted((TESTS / "golden").glob("*/result.json"))
 ALL = [*EXAMPLES, *GOLDEN]

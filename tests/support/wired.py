@@ -63,6 +63,17 @@ class Wired:
         (file,) = self.policy.glob(f"policy_{processor}processor*.safetensors")
         save_file(change(load_file(file)), file)
 
+    def change_modes(self, processor: str, mode: str) -> None:
+        """Let the pre- or the postprocessor normalise state and actions by ``mode``."""
+
+        def change(read: dict[str, Any]) -> dict[str, Any]:
+            for step in read["steps"]:
+                if "norm_map" in step["config"]:
+                    step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
+            return read
+
+        change_json(self.policy / f"policy_{processor}processor.json", change)
+
     def describe(self, **fields: Any) -> None:
         """Set fields of the data set's description."""
         change_json(self.dataset / recording.INFO, lambda info: info | fields)

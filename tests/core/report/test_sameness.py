@@ -18,7 +18,7 @@ from support.example_sameness import (
     make_verification,
     yardstick,
 )
-from support.shown import answer_text, console_text, whole
+from support.shown import answer_text, whole
 
 from strobe.core import kinds
 from strobe.core.report import sameness, verify
@@ -80,12 +80,6 @@ def test_it_is_shown_as_it_was_approved():
     }
     texts = {name: answer_text(one) for name, one in said.items()}
     approve_cases("sameness", texts | {name: whole(one, "agreement", "checks", "price") for name, one in shown.items()})
-
-
-def test_of_many_dimensions_the_console_has_the_worst_and_the_page_all():
-    result = make_comparison(make_agreement(joints(0.004, count=14)))
-    assert "joint_13" not in console_text(result)
-    assert "joint_13" in kinds.page(result)
 
 
 def test_many_dimensions_share_one_entry_of_the_legend():
