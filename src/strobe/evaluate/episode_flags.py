@@ -233,4 +233,6 @@ def resumable(result: Result, folder: Path, config: EpisodeFlags) -> Studied:
     def continue_hint(_: Path | None) -> list[str]:
         return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
 
-    return Studied(result, subject_values(config), None, config.thresholds, folder=folder, after=continue_hint)
+    return Studied(
+        result, subject_values(config.subject, config), None, config.thresholds, folder=folder, after=continue_hint
+    )

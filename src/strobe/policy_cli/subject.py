@@ -6,8 +6,9 @@ import atexit
 import gc
 import re
 from collections.abc import Sequence
+from dataclasses import Field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from strobe.core import slices
 from strobe.core.cli.live import Live, importing
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 class StudyConfig(Protocol):
     """The flags of a study of one subject whose answer is kept: `OutputFlags` and `InputFlags`."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
     subject: SubjectFlags
     output_dir: Path
     thresholds: Thresholds
@@ -139,7 +141,9 @@ def build_study_answer(
     for each in slices.slices().values():
         for name in each.looks.get(result.study, ()):
             slices.load(name)(result, config)
-    return Studied(result, subject_values(config), config.output_dir, config.thresholds, sections, **more)
+    return Studied(
+        result, subject_values(config.subject, config), config.output_dir, config.thresholds, sections, **more
+    )
 
 
 def recipe_notes(path: Path | None) -> list[str]:

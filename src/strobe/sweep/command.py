@@ -50,7 +50,7 @@ from strobe.core.cli.parse import format_argument, pairs, parse
 from strobe.core.cli.runner import Command, Studied, say_other_work
 from strobe.core.errors import NotKeptError, UserError, nearest
 from strobe.lerobot.flags.lazy_flags import realise, requests
-from strobe.policy_cli.run_flags import check_launcher
+from strobe.policy_cli.run_flags import InputFlags, check_launcher
 from strobe.policy_cli.subject_flags import check_values
 from strobe.sweep import grid
 from strobe.sweep.flags import SweepConfig
@@ -151,7 +151,7 @@ def read(argv: Sequence[str]) -> SweepConfig:
 
 def check_cells(
     study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
-) -> tuple[dict[str, str], dict[str, object]]:
+) -> tuple[dict[str, str], dict[str, InputFlags]]:
     """Read the flags of all cells without running anything.
 
     Args:
@@ -164,7 +164,7 @@ def check_cells(
     """
     command = slices.load(slices.commands()[study].module)
     reasons: dict[str, str] = {}
-    configs: dict[str, Any] = {}
+    configs: dict[str, InputFlags] = {}
     for cell in cells:
         try:
             configs[cell.key] = command.read(remove_device(cell.argv) if elsewhere else list(cell.argv))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import custom_bound
 from strobe.core.findings.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass
@@ -34,6 +37,6 @@ class PageFlags:
     output_dir: Path | None = None
 
 
-def flag_values(config: Any) -> dict[str, Any]:
+def flag_values(config: DataclassInstance) -> dict[str, object]:
     """Return the flags of a config by name, without what its command made of the arguments besides."""
     return {item.name: getattr(config, item.name) for item in fields(config) if item.init}
