@@ -37,7 +37,6 @@ from typing import TypedDict
 
 from strobe.core import slices
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
@@ -65,7 +64,7 @@ class Effort(TypedDict):
 
 
 @dataclass
-class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
+class VerifyConfig(RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
     # Folder that strobe export wrote. Strobe runs its program as a user does, with the same noise. If the export

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
@@ -41,7 +40,7 @@ HERE = "this environment"
 
 
 @dataclass
-class CompareEnvironmentsConfig(OutputFlags, InputFlags):
+class CompareEnvironmentsConfig(InputFlags):
     """Flags of `strobe compare` for environments."""
 
     # How many rounds to measure. By default until the interval is narrow enough (see --interval).

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.environments.compare_command import HERE, is_overridden, require_policy
@@ -31,7 +30,7 @@ THERE = "the other environment"
 
 
 @dataclass
-class VerifyEnvironmentConfig(OutputFlags, InputFlags):
+class VerifyEnvironmentConfig(InputFlags):
     """Flags of `strobe verify` for environments."""
 
     # The other environment's interpreter: Python 3.10 or later, with torch and LeRobot.

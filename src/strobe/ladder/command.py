@@ -66,7 +66,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
@@ -103,7 +102,7 @@ class EpisodeFlags:
 
 
 @dataclass
-class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
+class OptimizeConfig(SamplingFlags, GuidanceFlags, InputFlags):
     """Flags of `strobe optimize`."""
 
     # The target, in chunks per second: a chunk must be ready within 1/target s.

@@ -52,8 +52,8 @@ class VideoFlags:
 
 
 @dataclass
-class InputFlags:
-    """The inputs of the policy or model, and its device."""
+class InputFlags(OutputFlags):
+    """The inputs of the policy or model, and its device; and where the answer goes."""
 
     # Frames of a LeRobotDataset as inputs: --dataset.root=FOLDER (or --dataset.repo_id=ID from the Hub or its cache).
     dataset: DatasetConfig | None = None
@@ -156,7 +156,7 @@ class ProfilerFlags:
 
 
 @dataclass
-class RunConfig(OutputFlags, ProfilerFlags, SamplingFlags, RecipeFlags, GuidanceFlags, InputFlags):
+class RunConfig(ProfilerFlags, SamplingFlags, RecipeFlags, GuidanceFlags, InputFlags):
     """All flags of a command that measures, in the order in which its help has them."""
 
 

@@ -6,19 +6,17 @@ import atexit
 import gc
 import re
 from collections.abc import Sequence
-from dataclasses import Field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from strobe.core import slices
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
-from strobe.core.findings.thresholds import Thresholds
 from strobe.lerobot.flags.lazy_flags import realise
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, check_dataset
 from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, parse_image_size
-from strobe.policy_cli.subject_flags import ModelFlags, SubjectFlags, subject_values
+from strobe.policy_cli.subject_flags import ModelFlags, subject_values
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import Result
@@ -26,15 +24,6 @@ if TYPE_CHECKING:
     from strobe.core.subjects.subject import Phase, Subject
     from strobe.core.timeline.timeline import Section
     from strobe.core.treatments.treatment import Variant
-
-
-class StudyConfig(Protocol):
-    """The flags of a study of one subject whose answer is kept: `OutputFlags` and `InputFlags`."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
-    subject: SubjectFlags
-    output_dir: Path
-    thresholds: Thresholds
 
 
 NO_LIMIT_S = 1e9
@@ -129,7 +118,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
 
 def build_study_answer(
     result: Result,
-    config: StudyConfig,
+    config: InputFlags,
     sections: Sequence[Sequence[Section]] | None = None,
     **more: Any,
 ) -> Studied:

@@ -39,7 +39,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
 from strobe.core.cli.flags import OutputFlags, flag_values
@@ -48,9 +47,7 @@ from strobe.core.cli.parse import format_argument, pairs, parse, take_positional
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.loops.files import events_path
-
-if TYPE_CHECKING:
-    from strobe.replay.results import Changes
+from strobe.replay.results import Changes, is_lerobots
 
 
 @dataclass
@@ -79,8 +76,6 @@ class ReplayConfig(OutputFlags):
     @property
     def changes(self) -> Changes:
         """The changes of the rollout's settings."""
-        from strobe.replay.results import Changes
-
         return Changes(
             lerobot=self.theirs,
             latency=self.latency,
@@ -95,8 +90,6 @@ def read(argv: Sequence[str]) -> ReplayConfig:
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
         raise UserError("name the rollout's folder: strobe replay RUN (the folder that `strobe rollout` wrote)")
-    from strobe.replay.results import is_lerobots
-
     ours, theirs = words, {}
     for name, value in pairs(flags):
         if is_lerobots(name[2:]):

@@ -145,21 +145,18 @@ def write_plan(config: TrialsConfig) -> int:
     from strobe.trials.plan import draw, load_tuning, spelt_settings, tuned_policy, tuned_settings, write
 
     assert config.output is not None  # checked when it was read
-    shared = config.shared
     if config.of is not None:
         result = load_tuning(config.of)
         settings = tuned_settings(result, config.latency)
-        if (policy := tuned_policy(result)) and not any(each.startswith("--policy.path=") for each in shared):
+        if (policy := tuned_policy(result)) and not any(each.startswith("--policy.path=") for each in config.shared):
             print(f"policy   the tuning's was {policy}: give --policy.path={policy} after the --, if you trust that")
     else:
         settings = spelt_settings(config.setting)
-    _check_flags(settings[0].flags, shared)
-    _check_flags(settings[1].flags, shared)
+    _check_flags(settings[0].flags, config.shared)
+    _check_flags(settings[1].flags, config.shared)
     seed = secrets.randbelow(2**32) if config.seed is None else config.seed
-    drawn = replace(
-        draw(settings, config.pairs, config.margin, config.limit_s, seed), shared=shared, watched=config.watch
-    )
-    write(drawn, config.output)
+    drawn = draw(settings, config.pairs, config.margin, config.limit_s, seed)
+    write(replace(drawn, shared=config.shared, watched=config.watch), config.output)
     _say(config)
     return 0
 
