@@ -33,7 +33,7 @@ def run_ranks(arguments: Sequence[str], folder: Path, limit_s: float = 300) -> t
             env = dict(os.environ) | {name: str(value) for name, value in own.items()}
             ranks.append(stack.enter_context(warm.start("-c", code, cwd=folder, env=env)))
         until = time.monotonic() + limit_s
-        done = [rank.ended(max(0.0, until - time.monotonic())) for rank in ranks]
+        done = [rank.wait_for_end(max(0.0, until - time.monotonic())) for rank in ranks]
     return [rank.returncode for rank in done], "".join(rank.stdout + rank.stderr for rank in done)
 
 
