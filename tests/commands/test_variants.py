@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.sleeper import Clock, Sleeper
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.commands import compare as command
 from strobe.commands.variant_text import split_variant

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 
 import pytest
-from support import example_runs as runs
-from support import example_sweeps as sweeps
-from support.example_ladder import make_climb
-from support.example_loader import starving_loader
-from support.example_sameness import make_verification
-from support.findings_results import make_measurement, result
-from support.golden import golden
+from support.checks.golden import golden
+from support.examples import runs, sweeps
+from support.examples.findings_results import make_measurement, result
+from support.examples.ladder import make_climb
+from support.examples.loader import starving_loader
+from support.examples.sameness import make_verification
 
 from strobe.budget.results import Budget
 from strobe.core import kinds, slices

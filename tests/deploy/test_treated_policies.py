@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, tiny_recipe
-from support.matrix import matrix
+from support.builders.checkpoints import EXACT, FEW_STEPS, tiny_recipe
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.deploy import Watch

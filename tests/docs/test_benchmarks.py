@@ -11,8 +11,8 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 FOLDER = ROOT / "benchmarks"
 bench = load_script("bench")

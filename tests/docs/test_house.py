@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 SOURCES = ROOT / "src" / "strobe"
 

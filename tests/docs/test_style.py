@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.literals import literals
-from support.places import ROOT
-from support.scripts import load_script
+from support.checks.literals import literals
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 SOURCES = sorted((ROOT / "src" / "strobe").rglob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,6 +1,6 @@
 """The same policy in two environments: processes of this one, one of them with a changed copy of LeRobot.
 
-The sides stay open from test to test (`support/kept_sides.py`), since each imports LeRobot for seconds.
+The sides stay open from test to test (`support/builders/kept_sides.py`), since each imports LeRobot for seconds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import lerobot
 import psutil
 import pytest
-from support.kept_sides import KeptSides
-from support.tiny_policies import load_tiny_subject
+from support.builders.kept_sides import KeptSides
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards

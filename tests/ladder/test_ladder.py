@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.approved import approve_cases
-from support.example_ladder import make_climb
-from support.shown import answer_text, console_text, whole
+from support.checks.approval import approve_cases
+from support.checks.renderings import answer_text, console_text, whole
+from support.examples.ladder import make_climb
 
 from strobe.core import kinds
 from strobe.core.measure.in_time import judge_in_time

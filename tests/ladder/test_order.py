@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.emulated_device import EmulatedDevice
-from support.example_runs import measurement
-from support.sleeper import Clock, Planted, Sleeper, entry
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.devices.emulated_device import EmulatedDevice
+from support.examples.runs import measurement
+from support.fakes.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
 from strobe.core.measure.in_time import judge_in_time

@@ -11,7 +11,7 @@ import torch
 from lerobot.configs import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.processor import PolicyProcessorPipeline, UnnormalizerProcessorStep
 from lerobot.processor.converters import policy_action_to_transition, transition_to_policy_action
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 from strobe.core.measure.agreement import agree

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.places import TESTS
-from support.sleeper import Clock
-from support.stored import load_stored
+from support.checks.run_contents import load_stored
+from support.fakes.sleeper import Clock
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.families import registry

@@ -11,7 +11,7 @@ import pytest
 import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.act.configuration_act import ACTConfig
-from support.tiny_policies import KINDS, build
+from support.builders.tiny_policies import KINDS, build
 
 from strobe.core.demo import CHECKPOINT
 from strobe.core.errors import UserError

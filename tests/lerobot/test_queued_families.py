@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.family_checks import part_names, require_parts
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_names, require_parts
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.catalogue import make

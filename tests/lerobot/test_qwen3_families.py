@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.family_checks import part_names
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_names
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 
 from strobe.core.families.registry import building
 from strobe.core.treatments import catalogue

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.envs.factory import make_env_config
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.timeline.probe import Attached
 from strobe.lerobot.envs.seldom_rendered import Looks, SeldomRendered

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.suite.matrix import matrix
 from torch import nn
 
 from strobe.core.cli.main import main

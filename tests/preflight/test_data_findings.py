@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import load_file
-from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, compute_statistics
+from support.builders.stage import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, compute_statistics
 
 from strobe.core.kinds import advise, document
 from strobe.core.results.finding import Finding

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from lerobot.configs.default import DatasetConfig
 from safetensors.numpy import load_file, save_file
-from support.places import TESTS
-from support.tiny_policies import load_tiny_subject
-from support.turning_arm import STATE, TOP, WRIST, recording, save_policy, write_dataset
+from support.builders.tiny_policies import load_tiny_subject
+from support.builders.turning_arm import STATE, TOP, WRIST, recording, save_policy, write_dataset
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.arm_policy import save_act
-from support.patience import patient_drivers
-from support.wired import change_json
+from support.builders.arm_policy import save_act
+from support.builders.stage import change_json
+from support.suite.patience import patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.checkpoints import tiny_checkpoint
-from support.matrix import matrix
-from support.wired import (
+from support.builders.checkpoints import tiny_checkpoint
+from support.builders.stage import (
     CAMERAS,
     INERT,
     JOINTS,
@@ -22,6 +21,7 @@ from support.wired import (
     statistics,
     weights_called,
 )  # fmt: skip
+from support.suite.matrix import matrix
 
 from strobe.core.kinds import document
 from strobe.preflight.findings.wiring import DANGEROUS, wiring_findings

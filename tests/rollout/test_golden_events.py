@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.approved import APPROVED, approve
-from support.golden import TESTS
+from support.checks.approval import APPROVED, approve
+from support.checks.golden import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support import example_runs as runs
-from support import warm
+from support.examples import runs
+from support.suite import warm
 
 from strobe.commands import breakdown
 from strobe.core.cli.main import main

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.bare import Bare
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.fakes.module_subject import Bare
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward

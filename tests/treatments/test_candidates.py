@@ -6,8 +6,8 @@ import functools
 
 import pytest
 import torch
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant

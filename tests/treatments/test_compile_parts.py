@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.graph_matrix import exact, rounding
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.devices.graph_matrix import exact, rounding
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.emulated_device import EmulatedDevice, Graph
-from support.matrix import matrix
-from support.replayed_graph import Replayed
-from support.treatment_block import treat
+from support.checks.treatment_block import treat
+from support.devices.emulated_device import EmulatedDevice, Graph
+from support.devices.replayed_graph import Replayed
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers import BatchFeature
 

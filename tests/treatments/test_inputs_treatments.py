@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.required import require_value
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.presence import require_value
+from support.checks.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.bare import Bare
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.fakes.module_subject import Bare
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError

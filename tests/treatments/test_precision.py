@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.matrix import matrix
-from support.treatment_block import treat
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

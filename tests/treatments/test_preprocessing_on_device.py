@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.emulated_device import EmulatedDevice, put, take
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.devices.emulated_device import EmulatedDevice, put, take
+from support.suite.matrix import matrix
 from torch import Tensor
 from transformers import Siglip2ImageProcessor, VJEPA2VideoProcessor
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.bare import Bare
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.fakes.module_subject import Bare
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 

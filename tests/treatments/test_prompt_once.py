@@ -10,8 +10,8 @@ import pytest
 import torch
 from lerobot.policies.wall_x import modeling_wall_x
 from lerobot.policies.wall_x.qwen_model import qwen2_5_vl_moe
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError

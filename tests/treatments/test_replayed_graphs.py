@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.emulated_device import EmulatedDevice, Graph
-from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
-from support.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
-from support.matrix import matrix
-from support.replayed_graph import Replayed
-from support.trained import all_levers, train_both_ways
-from support.treatment_block import treat
+from support.checks.treatment_block import treat
+from support.devices.emulated_device import EmulatedDevice, Graph
+from support.devices.graph_matrix import Case, exact, judge, observations, rounding, tiny
+from support.devices.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
+from support.devices.replayed_graph import Replayed
+from support.devices.training_pair import all_levers, train_both_ways
+from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.treatments import catalogue

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_policies import load_tiny_subject
-from support.treatment_block import treat
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 from torch import nn
 
 from strobe.core.errors import UserError

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.treatment_block import treat
+from support.checks.treatment_block import treat
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.passes.operator_support import create_op_support

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 from strobe.core.errors import UserError

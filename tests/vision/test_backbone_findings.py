@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.findings_results import approve_findings, make_measurement, result
-from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retime_trace
+from support.examples.findings_results import approve_findings, make_measurement, result
+from support.fakes.clocked_backbone import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retime_trace
 
 from strobe.core import slices
 from strobe.core.cli.main import main

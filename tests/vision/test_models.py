@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.places import find_only_run
-from support.refused import assert_refused
-from support.stored import load_stored
+from support.checks.refusals import assert_refused
+from support.checks.run_contents import load_stored
+from support.suite.places import find_only_run
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult

@@ -12,9 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import example_loader
-from support import example_runs as runs
-from support import example_sweeps as sweeps
+from support.examples import loader as example_loader
+from support.examples import runs, sweeps
 
 from strobe.commands import breakdown
 from strobe.core.cli import keep as keeping

@@ -8,11 +8,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.matrix import matrix
-from support.places import find_only_run
-from support.refused import assert_refused
-from support.stored import load_stored
+from support.checks.refusals import assert_refused
+from support.checks.run_contents import load_stored
+from support.suite import warm
+from support.suite.matrix import matrix
+from support.suite.places import find_only_run
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult

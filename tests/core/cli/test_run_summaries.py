@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import example_runs as runs
+from support.examples import runs
 
 from strobe.core.cli.main import main
 from strobe.core.cli.summaries import SUMMARY, keep_summary, summary_of_run

@@ -6,9 +6,9 @@ import ast
 import re
 
 import pytest
-from support.literals import literals
-from support.places import ROOT
-from support.scripts import load_script
+from support.checks.literals import literals
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 from strobe.core import slices
 from strobe.core.kinds import study_rules

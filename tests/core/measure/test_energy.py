@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.sleeper import Clock, Planted, Sleeper
+from support.fakes.sleeper import Clock, Planted, Sleeper
 
 from strobe.core import kinds
 from strobe.core.errors import UserError

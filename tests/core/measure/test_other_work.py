@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from support.example_runs import act
+from support.examples.runs import act
 
 from strobe.core.cli.live import importing
 from strobe.core.cli.runner import Command, Studied

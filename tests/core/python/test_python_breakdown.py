@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.sleeper import Clock
+from support.fakes.sleeper import Clock
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from support.sleeper import Clock
+from support.fakes.sleeper import Clock
 from torch import nn
 
 import strobe

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.approved import APPROVED, APPROVING, approve
-from support.golden import ALL, EXAMPLES, GOLDEN, result_name
+from support.checks.approval import APPROVED, APPROVING, approve
+from support.checks.golden import ALL, EXAMPLES, GOLDEN, result_name
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import advise, document

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.golden import EXAMPLES
+from support.checks.golden import EXAMPLES
 
 from strobe.core import kinds
 from strobe.core.cli.keep import render_text

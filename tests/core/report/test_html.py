@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import pytest
-from support import example_runs as runs
-from support.browser import Browse
-from support.golden import ALL
-from support.matrix import matrix
-from support.shown import count_plots, drop_content_policy, poison_texts, root
+from support.checks.golden import ALL
+from support.checks.renderings import count_plots, drop_content_policy, poison_texts, root
+from support.examples import runs
+from support.suite.browser import Browse
+from support.suite.matrix import matrix
 
 from strobe.core import kinds
 from strobe.core.results.answer import Result

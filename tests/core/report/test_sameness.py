@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support import example_runs as runs
-from support.approved import approve_cases
-from support.browser import Browse
-from support.example_ladder import make_climb
-from support.example_sameness import (
+from support.checks.approval import approve_cases
+from support.checks.renderings import answer_text, whole
+from support.examples import runs
+from support.examples.ladder import make_climb
+from support.examples.sameness import (
     GUARD,
     YARDSTICKS,
     check,
@@ -18,7 +18,7 @@ from support.example_sameness import (
     make_verification,
     yardstick,
 )
-from support.shown import answer_text, whole
+from support.suite.browser import Browse
 
 from strobe.core import kinds
 from strobe.core.report import sameness, verify

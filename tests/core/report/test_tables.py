@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
-from support import example_runs as runs
-from support.approved import approve_cases
-from support.shown import answer_text, console_text, whole
+from support.checks.approval import approve_cases
+from support.checks.renderings import answer_text, console_text, whole
+from support.examples import runs
 
 from strobe.core import kinds
 from strobe.core.report import console, markdown

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.suite.matrix import matrix
 
 from strobe.core.measure.guard import Guards
 from strobe.core.sameness.check import PolicyCallError, Sameness, affordable

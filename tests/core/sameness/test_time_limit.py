@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.progress_seen import ProgressSeen
-from support.sleeper import Clock
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.fakes.progress_log import ProgressSeen
+from support.fakes.sleeper import Clock
 from torch import Tensor
 
 from strobe.core.measure.guard import Guards, Judgement

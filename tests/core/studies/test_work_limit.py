@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.example_runs import act
-from support.progress_seen import ProgressSeen
-from support.sleeper import Clock, Sleeper
-from support.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_tiny_subject
+from support.examples.runs import act
+from support.fakes.progress_log import ProgressSeen
+from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Studied
