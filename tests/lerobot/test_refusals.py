@@ -18,7 +18,8 @@ from strobe.core.errors import UserError
 from strobe.core.families import registry
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.policies import lerobot_policies
-from strobe.lerobot.refusals import ZOO, convert_errors, make_refusal, outside_error_line
+from strobe.lerobot.policies.standins import ZOO
+from strobe.lerobot.refusals import convert_errors, make_refusal, outside_error_line
 
 
 @pytest.fixture(autouse=True)

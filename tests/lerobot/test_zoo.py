@@ -15,8 +15,7 @@ from strobe.environments import parcel
 from strobe.lerobot.policies.lerobot_policies import config_from_type
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.lerobot.policies.standins import TOKENIZERS, stand_ins
-from strobe.lerobot.refusals import ZOO, missing_zoo_line
+from strobe.lerobot.policies.standins import TOKENIZERS, ZOO, missing_zoo_line, stand_ins
 
 
 def test_strobe_knows_the_types_of_the_package_and_which_look_seldom() -> None:

@@ -147,12 +147,14 @@ def _live(config: Any) -> tuple[str, ...]:
 
 
 def _phases(name: str) -> frozenset[Phase]:
-    if name in (QUEUED, ENSEMBLED) or any(name in (fields.steps, *fields.objectives.values()) for fields in _known()):
+    if name in (QUEUED, ENSEMBLED) or any(
+        name in (fields.steps, *fields.objectives.values()) for fields in _live_fields()
+    ):
         return FOR_INFERENCE
-    return FOR_TRAINING if any(name in fields.live_in_training for fields in _known()) else ANY_PHASE
+    return FOR_TRAINING if any(name in fields.live_in_training for fields in _live_fields()) else ANY_PHASE
 
 
-def _known() -> Iterator[LiveFields]:
+def _live_fields() -> Iterator[LiveFields]:
     return map(LiveFields.from_family, known_families())
 
 

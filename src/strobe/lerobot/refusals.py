@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import sys
 import traceback
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 from strobe.core.errors import UserError, install
-from strobe.core.families.registry import find_family
 
 # Names of arguments under which LeRobot, transformers and huggingface_hub pass the name of a repository.
 _NAMES = ("repo_id", "pretrained_model_name_or_path", "path_or_repo_id", "model_id", "repo")
@@ -214,43 +211,3 @@ def _policy_code_line(error: BaseException) -> str | None:
         elif _POLICIES.match(name):
             place = f"{name}, line {line}"
     return place
-
-
-# Types of LeRobot's policies whose records are in a package of their own, and what to say where it is missing.
-
-ZOO = frozenset(
-    {
-        "eo1", "evo1", "fastwam", "gaussian_actor", "lingbot_va", "molmoact2", "multi_task_dit", "tdmpc", "vla_jepa",
-        "vqbet", "wall_x", "xvla",
-    }
-)  # fmt: skip
-
-First = TypeVar("First")
-Further = ParamSpec("Further")
-Made = TypeVar("Made")
-
-
-def missing_zoo_line(kind: str) -> str | None:
-    """Return a line that names strobe-zoo, where a type has its record there and it is not installed; else None."""
-    if kind not in ZOO or find_family(kind) is not None:
-        return None
-    return (
-        f"strobe-zoo, which names the parts of {kind} and builds it without the Hub, is not installed: "
-        "pip install ./packages/strobe_zoo in Strobe's repository"
-    )
-
-
-def add_zoo_line(make: Callable[Concatenate[First, Further], Made]) -> Callable[Concatenate[First, Further], Made]:
-    """Return ``make``, of a type or a config of it, which names strobe-zoo as well where it refuses such a type."""
-
-    @functools.wraps(make)
-    def call(first: First, *further: Further.args, **options: Further.kwargs) -> Made:
-        try:
-            return make(first, *further, **options)
-        except UserError as error:
-            line = missing_zoo_line(first if isinstance(first, str) else getattr(first, "type", ""))
-            if line is None or type(error) is not UserError:
-                raise
-            raise UserError(f"{error}; {line}") from error
-
-    return call

@@ -30,16 +30,9 @@ from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
 from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 from strobe.lerobot.policies.inputs import Inputs
-from strobe.lerobot.policies.standins import stand_ins
+from strobe.lerobot.policies.standins import add_zoo_line, missing_zoo_line, stand_ins
 from strobe.lerobot.quiet import quiet
-from strobe.lerobot.refusals import (
-    add_zoo_line,
-    convert_errors,
-    first_line,
-    is_hub_error,
-    make_refusal,
-    missing_zoo_line,
-)
+from strobe.lerobot.refusals import convert_errors, first_line, is_hub_error, make_refusal
 from strobe.lerobot.versions import describe_untried
 
 _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)

@@ -7,6 +7,7 @@ lists the things that a policy needs, with their placeholders.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import logging
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from unittest import mock
 
 from strobe.core.errors import UserError
@@ -269,3 +270,43 @@ def _place(place: str) -> tuple[object, str]:
     for step in steps:
         owner = getattr(owner, step)
     return owner, name
+
+
+# Types of LeRobot's policies whose records are in a package of their own, and what to say where it is missing.
+
+ZOO = frozenset(
+    {
+        "eo1", "evo1", "fastwam", "gaussian_actor", "lingbot_va", "molmoact2", "multi_task_dit", "tdmpc", "vla_jepa",
+        "vqbet", "wall_x", "xvla",
+    }
+)  # fmt: skip
+
+First = TypeVar("First")
+Further = ParamSpec("Further")
+Made = TypeVar("Made")
+
+
+def missing_zoo_line(kind: str) -> str | None:
+    """Return a line that names strobe-zoo, where a type has its record there and it is not installed; else None."""
+    if kind not in ZOO or find_family(kind) is not None:
+        return None
+    return (
+        f"strobe-zoo, which names the parts of {kind} and builds it without the Hub, is not installed: "
+        "pip install ./packages/strobe_zoo in Strobe's repository"
+    )
+
+
+def add_zoo_line(make: Callable[Concatenate[First, Further], Made]) -> Callable[Concatenate[First, Further], Made]:
+    """Return ``make``, of a type or a config of it, which names strobe-zoo as well where it refuses such a type."""
+
+    @functools.wraps(make)
+    def call(first: First, *further: Further.args, **options: Further.kwargs) -> Made:
+        try:
+            return make(first, *further, **options)
+        except UserError as error:
+            line = missing_zoo_line(first if isinstance(first, str) else getattr(first, "type", ""))
+            if line is None or type(error) is not UserError:
+                raise
+            raise UserError(f"{error}; {line}") from error
+
+    return call
