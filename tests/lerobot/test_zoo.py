@@ -42,6 +42,7 @@ def test_another_policy_may_use_a_tokenizer_that_one_of_its_records_knows() -> N
 def test_it_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_zoo_line("xvla") is None is missing_zoo_line("act")
     monkeypatch.delitem(registry.records(), "xvla")
+    monkeypatch.setattr(registry, "_family_entry_points", dict)
     assert "strobe-zoo, which names the parts of xvla" in str(missing_zoo_line("xvla"))
 
 
