@@ -16,7 +16,7 @@ import numpy as np
 from strobe.core.errors import UserError
 
 DOCS = Path(__file__).parents[1] / "docs" / "examples"
-DAMAGED = "Not judged as a whole"
+DAMAGED = "The recording is damaged"
 
 
 @dataclass(frozen=True)
