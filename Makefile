@@ -83,8 +83,8 @@ format: env ## put the code in order
 	@$(BIN)/ruff format .
 
 lock: env ## pin every package again; ARGS=--upgrade takes the newest
-	@$(COMPILE) $(ARGS) --extra all --extra dev -o requirements/lock.txt pyproject.toml
-	@$(COMPILE) $(ARGS) --extra libero --extra diffusion --extra pi --extra smolvla --extra pusht --extra dev \
+	@$(COMPILE) $(ARGS) --extra all --group dev -o requirements/lock.txt pyproject.toml
+	@$(COMPILE) $(ARGS) --extra libero --extra diffusion --extra pi --extra smolvla --extra pusht --group dev \
 		-o requirements/libero.txt pyproject.toml
 	@echo uv | $(COMPILE) $(ARGS) --no-annotate -o requirements/uv.txt -
 
@@ -105,5 +105,5 @@ docs: env ## build the documentation as a site into site/
 	@echo "read it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
 
 clean: ## remove the environment and the caches; runs stay
-	rm -rf .venv .venv-libero .venv-next build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-libero .venv-next build dist site src/*.egg-info packages/*/src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from strobe.treatments.graphs.graph import CudaGraph
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from support.replayed_graph import Replayed
+from support.devices.replayed_graph import Replayed
 
 STEPS = 3  # denoising steps: a loop, and short
 IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depend on them

@@ -33,7 +33,7 @@ from _faults_graphs import (
     tasks_as_inputs,
     wrong,
 )
-from support.emulated_device import EmulatedDevice
+from support.devices.emulated_device import EmulatedDevice
 
 CACHE, MASKS, SDPA = "prefix_cache=static", "masks=once", "attention=sdpa"
 

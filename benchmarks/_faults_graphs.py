@@ -10,10 +10,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from support.emulated_device import EmulatedDevice
-from support.graph_matrix import REFUSED, Case, Names, judge, tiny
-from support.graph_walks import KEPT, TRIMMED, Walk, Walked, walk
-from support.replayed_graph import Replayed
+from support.devices.emulated_device import EmulatedDevice
+from support.devices.graph_matrix import REFUSED, Case, Names, judge, tiny
+from support.devices.graph_walks import KEPT, TRIMMED, Walk, Walked, walk
+from support.devices.replayed_graph import Replayed
 
 from strobe.core.families.capabilities import list_no_modules
 from strobe.core.families.registry import find_family

@@ -62,7 +62,7 @@ def run(folder: Path, quick: bool, treatments: list[str]) -> dict[str, Any]:
     """Play the episodes and compare them."""
     sys.path.insert(0, str(HERE / "tests"))
     import yaml
-    from support.checkpoints import pusht_checkpoint
+    from support.builders.checkpoints import pusht_checkpoint
 
     from strobe.core.results.recipe import Recipe
     from strobe.core.runs.recipe_file import dump

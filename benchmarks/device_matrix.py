@@ -1,7 +1,7 @@
 """Does what Strobe does on a GPU give the same numbers?
 
-On an emulated device (`tests/support/emulated_device.py`), as far as an emulation goes: there is no GPU in it. Four
-parts, each with a table.
+On an emulated device (`tests/support/devices/emulated_device.py`), as far as an emulation goes: there is no GPU in it.
+Four parts, each with a table.
 
 1. CUDA graphs: for each policy that can have one, every exact treatment, every pair of them, and all together, with
    fused attention and fused projections too, under every graph, put on once and around each call, over prompts of
@@ -39,9 +39,9 @@ from _shared import finish, need  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
-from support.graph_matrix import Case, Names, Verdict, exact, judge, kinds, possible_graphs, rounding, together  # noqa: E402
-from support.graph_walks import Walk, Walked, walk, walks  # noqa: E402
-from support.trained import Trained, all_levers, has_checkpoints, train_both_ways  # noqa: E402
+from support.devices.graph_matrix import Case, Names, Verdict, exact, judge, kinds, possible_graphs, rounding, together  # noqa: E402
+from support.devices.graph_walks import Walk, Walked, walk, walks  # noqa: E402
+from support.devices.training_pair import Trained, all_levers, has_checkpoints, train_both_ways  # noqa: E402
 
 from strobe.core.families.registry import list_types_having  # noqa: E402
 from strobe.core.families.sampling import Flow  # noqa: E402
@@ -131,7 +131,7 @@ def training_work(quick: bool, only: Sequence[str]) -> Iterator[tuple[str, list[
 
 def judge_graphs(cases: list[Case]) -> list[Found]:
     """Judge ``cases``, on a device of their own."""
-    from support.emulated_device import EmulatedDevice
+    from support.devices.emulated_device import EmulatedDevice
 
     with EmulatedDevice() as device:
         return list(judge(device, cases))
@@ -139,7 +139,7 @@ def judge_graphs(cases: list[Case]) -> list[Found]:
 
 def judge_way(way: Walk) -> list[Found]:
     """Go ``way``, on a device of its own."""
-    from support.emulated_device import EmulatedDevice
+    from support.devices.emulated_device import EmulatedDevice
 
     with EmulatedDevice() as device:
         return [walk(device, way)]

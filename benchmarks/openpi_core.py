@@ -105,7 +105,7 @@ def chunks(observations: Sequence[tuple[Any, Any]], model: Any, steps: int) -> A
 def apply_treatments(given: Any, treatments: str, steps: int | None = None) -> tuple[Any, Any]:
     """Return the capture that plays a CUDA graph on the CPU, and what takes the treatments off."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    from support.replayed_graph import Replayed
+    from support.devices.replayed_graph import Replayed
 
     from strobe.treatments import openpi
     from strobe.treatments.graphs.graph import CudaGraph

@@ -29,7 +29,7 @@ BLOCK, FIRST = 40, 10  # ticks counted of a block, and those before them
 def build_rollout(folder: Path) -> tuple[Any, Any]:
     """LeRobot's context and strategy for the dummy robot and a small ACT whose chunk outlasts a run."""
     sys.path[:0] = [str(TESTS), str(TESTS / "support" / "robot")]
-    from support.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
+    from support.builders.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
 
     from strobe.lerobot.flags.lerobot_flags import patched_arguments
     from strobe.loops import rollout

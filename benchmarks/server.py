@@ -48,7 +48,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 if __name__ == "__main__":
     need("remote")  # before it is imported
-from support.openpi_server import TRACEBACK, Policy, actions, delay_network, serving, serving_one_at_a_time
+from support.servers.openpi_server import TRACEBACK, Policy, actions, delay_network, serving, serving_one_at_a_time
 
 from strobe.core.kinds import advise
 from strobe.servers.protocols import lerobot_messages
@@ -159,9 +159,9 @@ class Kind:
 _OPENPI, _GROOT = "strobe.servers.protocols.openpi.OpenpiWire", "strobe.servers.protocols.groot.GrootWire"
 _LEROBOT, _MESSAGES = "strobe.servers.protocols.lerobot.LerobotWire", "strobe.servers.protocols.lerobot_messages"
 KINDS = {
-    "openpi": Kind("support.openpi_server", _OPENPI, _OPENPI, "network", "server"),
-    "GR00T": Kind("support.groot_server", _GROOT, _GROOT),
-    "LeRobot": Kind("support.lerobot_server", _LEROBOT, _MESSAGES),
+    "openpi": Kind("support.servers.openpi_server", _OPENPI, _OPENPI, "network", "server"),
+    "GR00T": Kind("support.servers.groot_server", _GROOT, _GROOT),
+    "LeRobot": Kind("support.servers.lerobot_server", _LEROBOT, _MESSAGES),
 }
 
 
@@ -395,8 +395,8 @@ def slow_network(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
 
 def measure_watched_server(folder: Path, calls: int) -> dict[str, float]:
     """Return the median of the server's own time, of a watched process with a tiny ACT, at two latencies."""
-    from support.checkpoints import tiny_for_robot
-    from support.policy_server import wait_for_port, watched_server
+    from support.builders.checkpoints import tiny_for_robot
+    from support.servers.policy_server import wait_for_port, watched_server
 
     tiny_for_robot("act", folder / "act", 6, ("top",), 32)
     found = {}

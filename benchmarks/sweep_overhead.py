@@ -44,9 +44,9 @@ FLAGS = ["--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_co
 
 def keeping(root: Path, repeats: int) -> float:
     """Seconds that a cell's process spends on keeping its result, once the study has ended (median)."""
-    flags, config = breakdown.read(FLAGS)
+    config = breakdown.read(FLAGS)
     with Live() as live:
-        found = breakdown.study(flags, config, live)
+        found = breakdown.study(config, live)
     took = []
     for number in range(repeats):
         folder = root / f"kept-{number}"
@@ -66,12 +66,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         asked = ["breakdown", *FLAGS, f"--grid=seed={','.join(str(seed) for seed in range(count))}"]
-        study, _, cells = sweep.read(asked)
-        sweep.check_cells(study, cells)  # brings LeRobot in, once
+        config = sweep.read(asked)
+        sweep.check_cells(config.study, config.cells)  # brings LeRobot in, once
         once = {"the driver's start": time.time() - psutil.Process().create_time()}
 
         start = time.perf_counter()
-        study, config, cells = sweep.read(asked)
+        config = sweep.read(asked)
+        study, cells = config.study, config.cells
         invalid, _ = sweep.check_cells(study, cells)
         checking = (time.perf_counter() - start) / count
         assert not invalid

@@ -9,8 +9,13 @@ python=${1:?name a Python: scripts/core_alone.sh python3.10}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset PYTHONPATH
-pip() { "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
 "$python" -m venv "$work/venv"
+if [ -x .venv/bin/uv ]; then # which downloads and unpacks side by side
+    uv=$PWD/.venv/bin/uv
+    pip() { "$uv" pip install --quiet --python "$work/venv/bin/python" "$@"; }
+else
+    pip() { "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+fi
 pip . jax
 cd "$work"
 cat >common.py <<'EOF_COMMON'
@@ -26,7 +31,7 @@ def look(calls, given, guard, foreign):
     (_, first), (_, second) = calls.items()
     compared = strobe.compare(calls, given, seconds=2)
     assert compared.result.comparisons[0].verdict.pairs > 1
-    assert strobe.verify(first, second, given, guard=guard).passed
+    assert strobe.verify(first, second, given, guard=guard).outcome == "held"
     runs = [strobe.breakdown(first, given, seconds=2).save("runs") for _ in range(2)]
     print(runs[1])
     assert not [name for name in foreign if name in sys.modules]

@@ -20,7 +20,7 @@ if [ "${1:-}" = next ]; then
 fi
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
-plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe"
+plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe packages/strobe_zoo"
 editable="-e ."
 inputs="$lock requirements/uv.txt pyproject.toml scripts/env.sh"
 for plugin in $plugins; do
@@ -113,9 +113,6 @@ touch $unfinished
 
 install $again --require-hashes -r $lock ||
     say "The packages could not be installed (above is why). Without a connection nothing can be fetched; behind a proxy set HTTPS_PROXY; then run this again: it goes on where it stopped."
-# Strobe was once called strobe where it is installed; both names would share one command.
-$venv/bin/python -c 'import importlib.metadata as m; m.version("strobe")' 2>/dev/null &&
-    if [ -n "$uv" ]; then "$uv" pip uninstall --quiet --python $venv/bin/python strobe; else $venv/bin/python -m pip uninstall -qy strobe; fi
 # shellcheck disable=SC2086
 install --no-deps --no-build-isolation $editable
 if [ -n "$lerobot" ]; then install --no-deps "$lerobot"; fi

@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 TESTS = ROOT / "tests"
-DURATIONS = TESTS / "durations.json"  # of each file, as tests/support/durations.py records them
+DURATIONS = TESTS / "durations.json"  # of each file, as tests/support/suite/durations.py records them
 BUDGETS = ROOT / "scripts" / "budgets.toml"
 DATA = ("golden", "approved")  # folders of tests
 SMALL = 100  # lines of a module that hardly needs a file of its own

@@ -11,11 +11,12 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -164,7 +165,7 @@ def findings_page() -> str:
         for rule in rules:
             names, limits = find_rule_outputs(rule)
             limits += [f"{name} = {value:g}" for name, value in rule_constants(rule).items()]
-            about = re.sub(r"\{([\w.\\]+)[^}]*\}", _field_words, escape_markdown(_first_line(rule.__doc__)))
+            about = escape_markdown(_first_line(rule.__doc__)) or " ".join(dict.fromkeys(_describe_titles(rule)))
             lines.append(
                 f"| {'<br>'.join(f'`{name}`' for name in names)} | {about} "
                 f"| {', '.join(dict.fromkeys(studies[rule]))} | {', '.join(f'`{limit}`' for limit in limits)} |"
@@ -173,9 +174,35 @@ def findings_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _field_words(field: re.Match[str]) -> str:
-    """A finding's field in words."""
-    return f"*{re.sub(r'[._\\]+', ' ', field[1])}*"
+def _describe_titles(rule: Callable[..., Any]) -> Iterator[str]:
+    """The titles of a rule's own findings as Markdown, with the names of what is filled in."""
+    for scope, call in _finding_calls(rule):
+        if scope.function.name == rule.__name__:
+            title = _argument(call, "title")
+            yield "".join(map(_describe_part, title.values if isinstance(title, ast.JoinedStr) else [title])) + "."
+
+
+def _describe_part(part: ast.expr) -> str:
+    match part:
+        case ast.Constant(value=text) | ast.FormattedValue(value=ast.IfExp(orelse=ast.Constant(value=text))):
+            return escape_markdown(str(text))
+        case ast.FormattedValue(value=ast.Call(func=ast.Attribute(attr="plural"))):
+            return "s"
+    return f"*{_name_in_words(part)}*"
+
+
+def _name_in_words(value: ast.expr) -> str:
+    """The first name in an expression: 'measurement phase' for ``units.quote(measurement.phase)``."""
+    match value:
+        case ast.FormattedValue(value=inner) | ast.Call(args=[inner, *_]) | ast.GeneratorExp(elt=inner):
+            return _name_in_words(inner)
+        case ast.BinOp(right=inner, op=ast.Mult()) | ast.BinOp(left=inner) | ast.BoolOp(values=[inner, *_]):
+            return _name_in_words(inner)
+        case ast.Subscript(value=inner, slice=ast.Constant()) | ast.Subscript(slice=inner):
+            return _name_in_words(inner)
+        case ast.Attribute() | ast.Name():
+            return re.sub(r"[._]+", " ", ast.unparse(value)).strip()
+    return "…"
 
 
 def limits_page() -> str:
@@ -204,24 +231,95 @@ def limits_page() -> str:
 def find_rule_outputs(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     """Return the ids of the findings that ``rule`` may make, and the limits that it reads.
 
-    Ids are of the findings that the rule declares or names. Limits are read from its source and from the functions of
-    its file that it calls. A part of an id that is known only when the rule runs is shown as '…'.
+    Both are read from its source and from the functions that it calls. A part of an id that is known only when the rule
+    runs is shown as '…'.
     """
-    from strobe.core.findings.texts import DECLARED
+    names = {name: None for scope, call in _finding_calls(rule) for name in scope.spell(_argument(call, "rule"))}
+    limits = {
+        node.attr: None
+        for function in _reachable_functions(rule.__name__, _functions(inspect.getmodule(rule)))  # type: ignore[arg-type]
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds"
+    }
+    return list(names), list(limits)
 
-    declared = {(each.condition.__module__, each.condition.__name__): each.ids for each in DECLARED}
+
+def _finding_calls(rule: Callable[..., Any]) -> Iterator[tuple[Scope, ast.Call]]:
+    """``Finding(…)`` in a rule's source: in the functions of its file that it reaches, and in others that they call."""
     module: Any = inspect.getmodule(rule)
     functions = _functions(module)
-    names: dict[str, None] = {}
-    limits: dict[str, None] = {}
-    for function in _reachable_functions(rule.__name__, functions):
-        named = [function.name, *(node.id for node in ast.walk(function) if isinstance(node, ast.Name))]
-        for each in (getattr(module, name, None) for name in named):
-            names |= dict.fromkeys(declared.get((getattr(each, "__module__", ""), getattr(each, "__name__", "")), ()))
-        for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds":
-                limits[node.attr] = None
-    return list(names), list(limits)
+    scopes = [Scope(function, functions) for function in _reachable_functions(rule.__name__, functions)]
+    called = {node.id for scope in scopes for node in ast.walk(scope.function) if isinstance(node, ast.Name)}
+    for name in sorted(called - functions.keys()):
+        if inspect.isfunction(each := getattr(module, name, None)) and each.__module__.startswith("strobe."):
+            others = _functions(inspect.getmodule(each))  # type: ignore[arg-type]
+            scopes += [Scope(others[each.__name__], others)] if each.__name__ in others else []
+    for scope in scopes:
+        for node in ast.walk(scope.function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+                yield scope, node
+
+
+def _argument(call: ast.Call, name: str) -> ast.expr:
+    return next(keyword.value for keyword in call.keywords if keyword.arg == name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """A function whose texts are read, and the functions of its file."""
+
+    function: ast.FunctionDef
+    functions: Mapping[str, ast.FunctionDef]
+
+    def spell(self, value: ast.expr) -> list[str]:
+        """Return the texts that ``value`` may be, with '…' for what is known only when the function runs."""
+        match value:
+            case ast.Constant():
+                return [str(value.value)]
+            case ast.IfExp():
+                return self.spell(value.body) + self.spell(value.orelse)
+            case ast.FormattedValue():
+                return self.spell(value.value)
+            case ast.JoinedStr():
+                return ["".join(parts) for parts in itertools.product(*map(self.spell, value.values))]
+            case ast.Name():
+                return [text for each in self._find_values(value.id) for text in self.spell(each)] or ["…"]
+        return ["…"]
+
+    def _find_values(self, name: str) -> Iterator[ast.expr]:
+        """What a name stands for: values assigned to it, alone, in a tuple or in a loop over what is spelt out."""
+        for node in ast.walk(self.function):
+            match node:
+                case ast.Assign(targets=[target]) | ast.NamedExpr(target=target):
+                    values = [node.value]
+                case ast.For(target=target, iter=ast.Tuple(elts=values)):
+                    pass
+                case _:
+                    continue
+            targets = target.elts if isinstance(target, ast.Tuple) else [target]
+            for at, each in enumerate(targets):
+                if isinstance(each, ast.Name) and each.id == name:
+                    for value in values:
+                        yield from self._elements(value, at) if isinstance(target, ast.Tuple) else [value]
+
+    def _elements(self, value: ast.expr | None, at: int) -> Iterator[ast.expr]:
+        """What stands at one place of a tuple: spelt out, returned by a function of the file, or in a dictionary."""
+        match value:
+            case ast.Tuple(elts=elements):
+                yield elements[at]
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from (*self._elements(body, at), *self._elements(orelse, at))
+            case ast.Name(id=name):
+                for each in self._find_values(name):
+                    yield from self._elements(each, at)
+            case ast.Subscript(value=ast.Name(id=name)):
+                for each in self._find_values(name):
+                    for held in each.values if isinstance(each, ast.Dict) else ():
+                        yield from self._elements(held, at)
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
+                for node in ast.walk(self.functions[name]):
+                    if isinstance(node, ast.Return):
+                        yield from Scope(self.functions[name], self.functions)._elements(node.value, at)
 
 
 def rule_constants(rule: Callable[..., Any]) -> dict[str, float]:

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from support.browser import Browse, Browser
+    from support.suite.browser import Browse, Browser
 
-pytest_plugins = ["support.durations"]
+pytest_plugins = ["support.suite.durations"]
 
 # Workers that each use all cores hold each other up. Set before anything imports torch, for all that tests start too.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -124,7 +124,7 @@ def _isolated_cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Headless Chromium for the pages of a file of tests. Skips where there is none."""
-    from support.browser import NAMES, Browser, find_browser
+    from support.suite.browser import NAMES, Browser, find_browser
 
     if find_browser() is None:
         pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
@@ -147,7 +147,7 @@ def browse(browser: Browser, tmp_path: Path) -> Browse:
 @pytest.fixture(scope="session")
 def saved_policies(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Tiny policies of random weights as LeRobot saves them, and what they were, by their kinds."""
-    from support.checkpoints import FEW_STEPS, tiny_checkpoint
+    from support.builders.checkpoints import FEW_STEPS, tiny_checkpoint
 
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in FEW_STEPS}
     return {kind: (folder, tiny_checkpoint(kind, folder)) for kind, folder in folders.items()}
@@ -157,11 +157,19 @@ def saved_policies(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An accelerator of two cards that stands in for torch's module of every type of device."""
     import torch
-    from support.made_up_accelerator import Accelerator
+    from support.devices.made_up_accelerator import Accelerator
 
     accelerator = Accelerator()
     monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
     return accelerator
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Time that passes only where a test sleeps by it."""
+    from support.fakes.sleeper import Clock
+
+    return Clock().wind(monkeypatch)
 
 
 @pytest.fixture(scope="session")

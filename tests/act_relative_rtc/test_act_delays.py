@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.health import EVERY_CHECK
+from support.suite.health import EVERY_CHECK
 
 
 def gradients(policy, batch, delays=None):

@@ -15,8 +15,8 @@ from lerobot.configs import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.rollout.inference.rtc import RTCInferenceEngine, supports_rtc_inference
-from support import warm
-from support.places import ROOT
+from support.suite import warm
+from support.suite.places import ROOT
 
 SOURCE = ROOT / "packages" / "lerobot_policy_act_relative_rtc" / "src"
 

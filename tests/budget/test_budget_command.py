@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.example_runs import act
+from support.examples.runs import act
 
 from strobe.budget.results import Budget
 from strobe.budget.run import budget

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.places import TESTS
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
@@ -174,10 +174,10 @@ def test_what_the_source_does_not_show_lerobot_is_asked(monkeypatch: pytest.Monk
     for module, name in ((registries, "choices"), (shapes, "shape"), (shapes, "options"), (shapes, "find")):
         monkeypatch.setattr(module, name, unreadable)
     rest = ["--policy.chunk_size=7", "--rtc.execution_horizon=7", "--env.type=pusht", "--env.fps=5"]
-    flags, config = read(["--policy.type=act", *rest])
+    config = read(["--policy.type=act", *rest])
     realise(config)
-    assert isinstance(flags, PolicyOptions)
-    assert flags.overrides == ["--chunk_size=7"]
+    assert isinstance(config.subject, PolicyOptions)
+    assert config.subject.overrides == ["--chunk_size=7"]
     assert config.rtc is not None
     assert config.env is not None
     assert (config.rtc.execution_horizon, config.env.type, config.env.fps) == (7, "pusht", 5)

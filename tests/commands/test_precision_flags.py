@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.refused import assert_refused
-from support.stored import load_stored
+from support.checks.refusals import assert_refused
+from support.checks.run_contents import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.sleeper import Clock, Sleeper
+from support.builders.tiny_policies import load_tiny_subject
+from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.commands import compare as command
 from strobe.commands.variant_text import split_variant
@@ -22,17 +23,13 @@ from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.subjects.subject import Phase
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.training import OptimizerForm
 
 
 @cache
 def subject(kind: str = "act") -> PolicySubject:
-    return load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    return load_tiny_subject(kind, image_size=(64, 64))
 
 
 def names(kind: str, **wanted: Any) -> list[str]:

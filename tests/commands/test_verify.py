@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.progress_seen import ProgressSeen
-from support.required import require_value
+from support.checks.presence import require_value
+from support.fakes.progress_log import ProgressSeen
 
 from strobe.core.cli import live
 from strobe.core.cli import main as cli

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 
 import pytest
-from support import example_runs as runs
-from support import example_sweeps as sweeps
-from support.example_ladder import make_climb
-from support.example_loader import starving_loader
-from support.example_sameness import make_verification
-from support.findings_results import make_measurement, result
-from support.golden import golden
+from support.checks.golden import golden
+from support.examples import runs, sweeps
+from support.examples.findings_results import make_measurement, result
+from support.examples.ladder import make_climb
+from support.examples.loader import starving_loader
+from support.examples.sameness import make_verification
 
 from strobe.budget.results import Budget
 from strobe.core import kinds, slices
@@ -24,6 +23,7 @@ from strobe.core.findings import Thresholds
 from strobe.core.findings.rules import declare_answers
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.finding import Finding
+from strobe.core.results.units import plain
 from strobe.history.diff import diff
 from strobe.history.history import history
 from strobe.sweep.results import Sweep
@@ -42,7 +42,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": make_train_result,
-    "preflight": lambda: golden("preflight"),
+    "preflight": lambda: golden("preflight-robot"),
     "rollout": lambda: golden("rollout"),
     "replay": lambda: golden("replay"),
     "optimize": make_climb,
@@ -75,7 +75,7 @@ def test_every_answer_that_can_be_kept_has_a_kind():
 def test_every_kind_is_shown_and_judged(study: str):
     answer = ONE_OF_EACH[study]()
     assert answer.study == study
-    assert kinds.document(answer).answers
+    assert kinds.document(answer).answers[0] == plain(kinds.headline(answer))
     assert any(kinds.figures(answer).values()) == (study != "doctor")  # a self-check is a line of words
     assert not [finding for finding in kinds.advise(answer) if finding.rule == "rule-failed"]
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 import torch
 from lerobot.configs.train import TrainPipelineConfig
-from support.broken_datasets import copy_dataset, late
-from support.example_loader import rate, starving_loader
+from support.builders.broken_datasets import copy_dataset, late
+from support.examples.loader import rate, starving_loader
 
 from strobe.core.errors import UserError
 from strobe.core.measure import memory

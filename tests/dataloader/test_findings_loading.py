@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.example_loader import rate, starving_loader
-from support.findings_results import approve_findings
+from support.examples.findings_results import approve_findings
+from support.examples.loader import rate, starving_loader
 
 from strobe.core.kinds import advise, document
 from strobe.core.results.finding import Finding

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.approved import approve_cases
-from support.browser import Browse
-from support.example_loader import starving_loader
-from support.shown import count_plots, root, whole
+from support.checks.approval import approve_cases
+from support.checks.renderings import count_plots, root, whole
+from support.examples.loader import starving_loader
+from support.suite.browser import Browse
 
 from strobe.core import kinds
 from strobe.dataloader.results import Encoding, StartUp

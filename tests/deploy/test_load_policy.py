@@ -12,9 +12,9 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support import warm
-from support.checkpoints import EXACT, FEW_STEPS, Saved
-from support.matrix import matrix
+from support.builders.checkpoints import EXACT, FEW_STEPS, Saved
+from support.suite import warm
+from support.suite.matrix import matrix
 
 import strobe
 from strobe.core.errors import UserError

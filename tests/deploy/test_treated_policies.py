@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, tiny_recipe
-from support.matrix import matrix
+from support.builders.checkpoints import EXACT, FEW_STEPS, tiny_recipe
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.deploy import Watch
@@ -354,9 +355,7 @@ def test_an_engine_is_one_of_the_weights_that_the_policy_has(act: PolicySubject)
 
 def test_a_recipe_of_what_is_executed_is_checked_on_what_both_predict_and_loads():
     """Diffusion's chunk is as long as the actions that it executes."""
-    subject = load_subject(
-        PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
-    )
+    subject = load_tiny_subject("diffusion", "--n_action_steps=4")
     applied = apply_checked_recipe(
         subject, tiny_recipe("diffusion", {"policy.n_action_steps": 6}), "fast.yaml", seconds=0.1
     )

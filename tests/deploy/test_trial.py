@@ -15,8 +15,8 @@ from torch import Tensor
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
-from support.matrix import matrix
+from support.builders.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
+from support.suite.matrix import matrix
 
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import dump

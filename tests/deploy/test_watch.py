@@ -14,8 +14,8 @@ from torch import Tensor
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
-from support.matrix import matrix
+from support.builders.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
+from support.suite.matrix import matrix
 
 import strobe
 from strobe.core.errors import UserError

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 from strobe.core.cli.runner import EXIT_CODES
 from strobe.core.slices import commands, load

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.places import ROOT
+from support.suite import warm
+from support.suite.places import ROOT
 
 PAGE = ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(

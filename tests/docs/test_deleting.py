@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite import warm
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 # Slices that no other slice imports, each with another slice whose tests are run without it.
 GONE = {"trials": "history", "history": "budget", "doctor": "trials"}

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
-from support.places import ROOT
+from support.checks.page_commands import LEROBOTS, OTHERS, OURS, Command, commands
+from support.suite.places import ROOT
 
 from strobe.core.cli import display
 from strobe.core.cli.parse import check_names, pairs

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import durations
-from support.places import ROOT, TESTS
+from support.suite import durations
+from support.suite.places import ROOT, TESTS
 
 # Each test writes down its worker.
 LOGGED = """
@@ -58,7 +58,7 @@ def test_a_file_has_one_worker_and_a_worker_that_dies_holds_nobody_up(tmp_path: 
         (tmp_path / f"test_{name}.py").write_text(LOGGED)
     (tmp_path / "test_d.py").write_text(f"{LOGGED}\ndef test_dies(): os._exit(3)\n")
     (flags,) = re.findall(r"^PYTEST = \S+ -m pytest (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    command = [sys.executable, "-m", "pytest", *flags.split(), "-p", "support.durations", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *flags.split(), "-psupport.suite.durations", "-pno:cacheprovider"]
     environment = dict(os.environ, PYTHONPATH=str(TESTS))
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
         environment.pop(name, None)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.places import ROOT
+from support.suite.places import ROOT
 
 TOOLS = ("bash", "cat", "cksum", "df", "awk", "dirname", "touch", "rm", "mkdir", "uname", "env")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script for bash")

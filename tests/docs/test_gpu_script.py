@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.scripts import load_script
+from support.suite.scripts import load_script
 
 AGENDA = """
 [[experiment]]

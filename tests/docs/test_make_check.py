@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.places import ROOT
+from support.suite.places import ROOT
 
 COLLECT = """
 import sys, pytest

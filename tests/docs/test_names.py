@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import sys
 
 import nbformat
 import pytest
-from support.scripts import load_script
+from support.suite.scripts import load_script
 
 notebook = load_script("notebook")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.scripts import load_script
+from support.suite.scripts import load_script
 
 # What the list hides today. These numbers only go down: .venv/bin/python scripts/offenders.py --show
 MOST_FILES = 67

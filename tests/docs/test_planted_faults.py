@@ -6,8 +6,8 @@ import ast
 from typing import Any
 
 import pytest
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 ROOMS = 20  # rooms of the core, and slices
 LEFT_OUT = {"matrix", "slow", "gpu"}  # marks of what `make test` does not run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from support.literals import literals
-from support.places import ROOT
+from support.checks.literals import literals
+from support.suite.places import ROOT
 
 SOURCES = ROOT / "src" / "strobe"
 ROOMS = (

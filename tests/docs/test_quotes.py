@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from support.places import ROOT
+from support.suite.places import ROOT
 
 from strobe.core import kinds
 from strobe.core.runs import store

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from support.places import ROOT
+from support.suite.places import ROOT
 
 from strobe.core.errors import UserError
 from strobe.core.report import html

@@ -15,10 +15,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from support.browser import Browser
-from support.places import ROOT
-from support.scripts import load_script
-from support.site_search import pages, search
+from support.checks.site_search import pages, search
+from support.suite.browser import Browser
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 from strobe.core.kinds import study_rules
 from strobe.core.slices import commands, kinds

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.places import ROOT
-from support.scripts import load_script
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 
 @pytest.fixture(scope="module")

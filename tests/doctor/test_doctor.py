@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.places import ROOT
+from support.suite.places import ROOT
 
 from strobe.core.errors import UserError
 from strobe.core.processes import isolate

@@ -65,7 +65,7 @@ def test_a_command_that_runs_no_other_environment_says_which_one_does():
     for command in (compare.run, Command("made-up", None, object, None, lambda: 0)):
         with pytest.raises(UserError, match=f"is for strobe verify: strobe {command.name} has no such flag"):
             command(["--against_python=x"])
-    behind = Command("made-up", None, object, lambda argv: (list(argv),), lambda argv, _: len(argv), bar=False)
+    behind = Command("made-up", None, object, list, lambda argv, _: len(argv), bar=False)
     assert behind(["--", "--against_python=x"]) == 2  # another program's own flag
 
 

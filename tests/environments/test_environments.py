@@ -1,6 +1,6 @@
 """The same policy in two environments: processes of this one, one of them with a changed copy of LeRobot.
 
-The sides stay open from test to test (`support/kept_sides.py`), since each imports LeRobot for seconds.
+The sides stay open from test to test (`support/builders/kept_sides.py`), since each imports LeRobot for seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 import lerobot
 import psutil
 import pytest
-from support.kept_sides import KeptSides
+from support.builders.kept_sides import KeptSides
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
@@ -26,8 +27,6 @@ from strobe.core.studies.shared.progress import Silent
 from strobe.environments.run import compare_environments, verify_environment
 from strobe.environments.side import EnvironmentWorker, SideOptions
 from strobe.environments.sides import SidesOptions
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 pytestmark = pytest.mark.slow("two real environments; tests/environments shows what they are made of")
@@ -60,7 +59,7 @@ def shared_sides() -> Iterator[None]:
 
 
 def tiny(kind: str = "act") -> Callable[[], PolicySubject]:
-    return lambda: load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+    return lambda: load_tiny_subject(kind)
 
 
 @pytest.fixture(scope="module")

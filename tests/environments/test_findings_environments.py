@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.findings_results import approve_findings, make_comparison, make_measurement, result
+from support.examples.findings_results import approve_findings, make_comparison, make_measurement, result
 
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import GradientAgreement

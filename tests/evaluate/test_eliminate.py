@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from support.example_runs import SUBJECT
-from support.made_up_simulator import Lines, MadeUp, make_request
+from support.examples.runs import SUBJECT
+from support.fakes.made_up_simulator import Lines, MadeUp, make_request
 
 from strobe.core.cli.keep import render_text
 from strobe.evaluate.eliminate import checkpoint_rows, eliminate

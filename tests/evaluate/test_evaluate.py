@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
-from support.matrix import matrix
+from support.fakes.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
+from support.suite.matrix import matrix
 
 from strobe.core.cli.keep import render_text
 from strobe.core.errors import UserError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stored import sole_run
+from support.checks.run_contents import sole_run
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

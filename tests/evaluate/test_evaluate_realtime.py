@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.envs.configs import PushtEnv
-from support.made_up_simulator import MadeUp, make_request, plan, run_evaluation
+from support.fakes.made_up_simulator import MadeUp, make_request, plan, run_evaluation
 
 from strobe.core.cli.keep import render_text
 from strobe.core.errors import UserError

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.made_up_episodes import made_up
-from support.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
-from support.places import TESTS
-from support.side_by_side import Slow
+from support.fakes.made_up_episodes import made_up
+from support.fakes.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
+from support.programs.side_by_side import Slow
+from support.suite.places import TESTS
 
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import EpisodeFlags, episode_threads, parse_parallel
@@ -146,7 +146,7 @@ def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_
     (tmp_path / "many").mkdir()
     request = make_request(plan()).model_dump_json()
     folders = [str(tmp_path / "many"), str(tmp_path / "begun")]
-    argv = [sys.executable, "-m", "support.side_by_side", *folders, request, "0.05"]
+    argv = [sys.executable, "-m", "support.programs.side_by_side", *folders, request, "0.05"]
     paths = os.pathsep.join([str(TESTS), *filter(None, sys.path)])
     driver = subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
     log = tmp_path / "many" / NAME

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.made_up_episodes import made_up
-from support.made_up_simulator import MadeUp, plan, run_evaluation
+from support.fakes.made_up_episodes import made_up
+from support.fakes.made_up_simulator import MadeUp, plan, run_evaluation
 
 from strobe.core.cli.keep import render_text
 from strobe.core.findings.thresholds import DEFAULTS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lerobot.envs.factory import make_env_config
-from support.made_up_simulator import MadeUp, example, plan
+from support.fakes.made_up_simulator import MadeUp, example, plan
 
 from strobe.core.kinds import page
 from strobe.core.report import html

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from support.eval_info import make_judged, write
-from support.stored import load_stored
+from support.checks.run_contents import load_stored
+from support.examples.eval_info import make_judged, write
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import document

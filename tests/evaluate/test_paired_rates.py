@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
-from support.examples import scale_count
+from support.suite.example_count import scale_count
 
 from strobe.evaluate.measure.success_rates import mcnemar_p, rate_interval, tango_interval, tango_score
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import pusht_checkpoint
-from support.stored import logged_episodes, sole_run
+from support.builders.checkpoints import pusht_checkpoint
+from support.checks.run_contents import logged_episodes, sole_run
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.made_up_rollout import header, rtc
-from support.stored import load_stored
+from support.checks.run_contents import load_stored
+from support.examples.made_up_rollout import header, rtc
 
 from strobe.core.cli.main import main
 from strobe.evaluate.episode_log import NAME

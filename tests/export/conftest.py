@@ -7,7 +7,7 @@ import sys
 from functools import cache
 
 import pytest
-from support.exports import TINY, Export, Exports, load_only_answer
+from support.builders.exports import TINY, Export, Exports, load_only_answer
 
 from strobe.core.cli.main import main
 

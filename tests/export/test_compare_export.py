@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.exports import Export
-from support.refused import assert_refused
+from support.builders.exports import Export
+from support.checks.refusals import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import TINY, Export, Exports, load_only_answer
-from support.refused import assert_refused
+from support.builders.exports import TINY, Export, Exports, load_only_answer
+from support.checks.refusals import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 

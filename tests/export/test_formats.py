@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import TINY, Exports
-from support.refused import assert_refused
+from support.builders.exports import TINY, Exports
+from support.checks.refusals import assert_refused
 
 from strobe.export import formats
 from strobe.lerobot.policies.loading import load_subject

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support import example_runs as runs
-from support import example_sweeps as sweeps
+from support.examples import runs, sweeps
 
 from strobe.core.cli import report as report_command
 from strobe.core.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support import example_runs as runs
+from support.examples import runs
 
 from strobe.core import kinds
 from strobe.core.cli.main import main

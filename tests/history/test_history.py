@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support import example_runs as runs
+from support.examples import runs
 
 from strobe.core import kinds
 from strobe.core.cli.main import main

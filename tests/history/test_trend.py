@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from support.required import require_value
+from support.checks.presence import require_value
 
 from strobe.core.measure.statistics import run_level
 from strobe.history.trend import Judged, Level, judge, runs_needed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.example_runs import measurement
-from support.sleeper import Lines
+from support.examples.runs import measurement
+from support.fakes.sleeper import Lines
 
 from strobe.core.measure import ceiling as ceilings
 from strobe.core.measure.roofline import limits

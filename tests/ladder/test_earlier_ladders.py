@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.sleeper import Clock, Lines, Planted, Sleeper, entry
+from support.fakes.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.core.measure import machine
 from strobe.core.measure.guard import Guards

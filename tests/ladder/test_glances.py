@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.sleeper import Clock, Lines, Planted, Sleeper, entry
+from support.fakes.sleeper import Clock, Lines, Planted, Sleeper, entry
 from torch import Tensor
 
 from strobe.core.measure.sampling import SamplingBudget

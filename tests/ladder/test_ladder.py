@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.approved import approve_cases
-from support.example_ladder import make_climb
-from support.shown import answer_text, console_text, whole
+from support.checks.approval import approve_cases
+from support.checks.renderings import answer_text, console_text, whole
+from support.examples.ladder import make_climb
 
 from strobe.core import kinds
 from strobe.core.measure.in_time import judge_in_time
@@ -104,14 +104,6 @@ def make_result_with_episodes(ends: str) -> OptimizeResult:
     result = make_climb()
     result.episodes = [make_paired_episodes(ends)]
     return result
-
-
-def test_paired_episodes_stand_beside_the_actions():
-    result = make_result_with_episodes("SSSSSSSSSLWF")
-    assert "PAIR BY PAIR" not in console_text(result)
-    page = kinds.page(result)
-    assert "pair by pair" in page
-    assert "Reward of each pair" in page
 
 
 def test_rewards_as_large_as_a_float_can_be_leave_a_page():

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.required import require_value
-from support.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
+from support.checks.presence import require_value
+from support.fakes.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
 from strobe.budget.run import budget
 from strobe.core.errors import UserError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 import yaml
-from support.refused import assert_refused
-from support.stored import load_stored
+from support.checks.refusals import assert_refused
+from support.checks.run_contents import load_stored
+from support.suite.places import find_only_run
 
 from strobe.core.cli.main import main
 from strobe.core.results.subject import Ceiling
@@ -47,11 +47,6 @@ def clock(monkeypatch):
     )  # it runs for a time that never passes
     monkeypatch.setattr(time, "perf_counter", read)
     monkeypatch.setattr("strobe.core.timeline.timeline.host_ns", lambda: round(read() * 1e9))
-
-
-def find_only_run(folder: Path) -> Path:
-    (found,) = [path.parent for path in folder.rglob("result.json")]
-    return found
 
 
 def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsys):
@@ -198,9 +193,7 @@ def test_flags_choose_what_is_tried():
         "compile,policy.num_steps",
         "--all",
     ]
-    _, config = read(
-        [*argv, "--candidate=policy.n_action_steps=5", "--candidate", "precision=bf16, channels_last=true"]
-    )
+    config = read([*argv, "--candidate=policy.n_action_steps=5", "--candidate", "precision=bf16, channels_last=true"])
     aim = parse_aim(config)
     assert aim.choice.effects == ("exact", "rounding", "lossy")
     assert aim.choice.skip == ("compile", "policy.")

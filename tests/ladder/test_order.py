@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.emulated_device import EmulatedDevice
-from support.example_runs import measurement
-from support.sleeper import Clock, Planted, Sleeper, entry
+from support.builders.tiny_policies import load_tiny_subject
+from support.devices.emulated_device import EmulatedDevice
+from support.examples.runs import measurement
+from support.fakes.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
 from strobe.core.measure.in_time import judge_in_time
@@ -36,8 +37,6 @@ from strobe.ladder.climb import Climb, Step, left_out, plan, remaining
 from strobe.ladder.results import Try
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 # A card of 60 TFLOP/s in float32, eight times as many in 16 bits, and 3 TB/s.
@@ -48,7 +47,7 @@ KINDS = {"launches": (30.0, 0.2, 0.2), "memory": (0.4, 0.8, 0.2), "compute": (0.
 
 @functools.cache
 def tiny(kind: str, *overrides: str) -> PolicySubject:
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]))  # type: ignore[return-value]
+    return load_tiny_subject(kind, *overrides)  # type: ignore[return-value]
 
 
 def make_measurement(what: str, dtype: str) -> Measurement:

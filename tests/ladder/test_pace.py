@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.sleeper import Clock, Planted, Sleeper
+from support.fakes.sleeper import Clock, Planted, Sleeper
 
 from strobe.commands.breakdown import read as read_breakdown
 from strobe.commands.compare import read as read_compare
@@ -168,7 +168,7 @@ def test_without_a_pace_calls_are_back_to_back_as_before(clock):
 
 
 def test_a_climb_is_timed_at_the_robots_pace(clock, monkeypatch):
-    from support.sleeper import entry
+    from support.fakes.sleeper import entry
 
     entries = (entry(Planted("skip", lambda _: {"head": 0.0}), "head"),)
     monkeypatch.setattr(catalogue, "own_entries", lambda: entries)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lerobot.envs.factory import make_env_config
-from support.example_runs import measurement
+from support.examples.runs import measurement
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards

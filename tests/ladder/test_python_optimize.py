@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.places import TESTS
-from support.sleeper import Clock
+from support.fakes.sleeper import Clock
+from support.suite.places import TESTS
 from torch import nn
 
 import strobe

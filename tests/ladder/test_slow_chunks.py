@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.sleeper import Clock, Lines, Planted, Sleeper, entry
+from support.fakes.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget

@@ -11,13 +11,12 @@ import torch
 from lerobot.configs import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.processor import PolicyProcessorPipeline, UnnormalizerProcessorStep
 from lerobot.processor.converters import policy_action_to_transition, transition_to_policy_action
+from support.builders.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.guard import Guards
 from strobe.lerobot.policies.action_scale import MEASURED, OWN, measure_action_scale
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 
 ACTION = "action"
 ROUNDING = Guards().strictest_guard(["rounding"])
@@ -142,7 +141,7 @@ def test_a_number_that_is_none_is_named() -> None:
 
 
 def test_a_real_policy_has_the_statistics_that_it_unnormalises_with() -> None:
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    subject = load_tiny_subject("act")
     scale = subject.scale()
     assert scale.source == OWN
     assert scale.names == [f"joint_{index}" for index in range(6)]
@@ -226,9 +225,7 @@ def test_what_comes_after_the_unnormaliser_counts() -> None:
 
 
 def test_actions_relative_to_the_state_decide_where_the_actions_are() -> None:
-    subject = load_subject(
-        PolicyOptions(type="pi0", size="tiny", overrides=["--device=cpu", "--use_relative_actions=true"])
-    )
+    subject = load_tiny_subject("pi0", "--use_relative_actions=true")
     subject.inputs.meta.features[ACTION]["names"][5] = "gripper"
     chunks = [subject.chunk(index) for index in range(4)]
     scale = subject.scale(chunks)
@@ -239,7 +236,7 @@ def test_actions_relative_to_the_state_decide_where_the_actions_are() -> None:
 
 @pytest.mark.parametrize("kind", ["groot", "evo1", "xvla"])
 def test_a_policy_with_steps_of_its_own_has_the_spread_of_its_actions(kind: str) -> None:
-    subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+    subject = load_tiny_subject(kind)
     chunks = [subject.chunk(index) for index in range(4)]
     moved = torch.cat([chunk.double().flatten(0, -2) for chunk in chunks]).std(0, correction=0)
     for spread, own in zip(subject.scale(chunks).spread, moved.tolist(), strict=True):

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.lerobot.families.answers import predict
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.refusals import convert_errors
 
@@ -90,7 +89,7 @@ def test_a_mistake_inside_of_a_method_stays_the_policys_own(monkeypatch: pytest.
 
 @pytest.fixture(scope="module")
 def act() -> PolicySubject:
-    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject("act")
 
 
 @pytest.mark.parametrize(

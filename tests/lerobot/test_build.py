@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.factory import get_policy_class
-from support.tiny_policies import KINDS
+from support.builders.tiny_policies import KINDS
 from torch import nn
 
 from strobe.core.errors import UserError

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.family_checks import section_paths
-from support.matrix import matrix
+from support.checks.family_checks import section_paths
+from support.suite.matrix import matrix
 from torch import nn
 
 from strobe.core.families.modules import build_module_family

@@ -11,8 +11,8 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from support import broken_datasets as broken
-from support.broken_datasets import CAMERAS, EPISODES, FPS, FRAMES
+from support.builders import broken_datasets as broken
+from support.builders.broken_datasets import CAMERAS, EPISODES, FPS, FRAMES
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise

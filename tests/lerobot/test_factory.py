@@ -12,9 +12,9 @@ from types import ModuleType
 
 import pytest
 import torch
-from support.places import TESTS
-from support.sleeper import Clock
-from support.stored import load_stored
+from support.checks.run_contents import load_stored
+from support.fakes.sleeper import Clock
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult, VerifyResult

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.family_checks import part_names, require_parts, require_the_same_actions_under_probes, section_paths
-from support.matrix import matrix
+from support.checks.family_checks import part_names, require_parts, require_the_same_actions_under_probes, section_paths
+from support.suite.matrix import matrix
 
 from strobe.core.families.capabilities import LiveFields
 from strobe.core.subjects.subject import Phase

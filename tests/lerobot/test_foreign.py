@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.places import TESTS
-from support.sleeper import Clock
-from support.stored import load_stored
+from support.checks.run_contents import load_stored
+from support.fakes.sleeper import Clock
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.families import registry
@@ -159,7 +159,7 @@ def test_two_packages_of_one_type_are_refused_and_both_are_named(
     assert "'small_flow'" in line
     assert "act" in lerobot_policies.known_types()  # other types go on
     assert registry.find_family("act") is not None
-    assert registry.known_families()
+    assert list(registry.known_families())
 
 
 def test_diff_sees_another_version_of_a_package(

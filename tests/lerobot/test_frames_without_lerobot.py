@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.broken_datasets import CAMERAS, EPISODES, FRAMES, copy_dataset, empty_episode, shorten_video, write_dataset
-from support.openpi_server import Policy, serving
+from support.builders.broken_datasets import (
+    CAMERAS,
+    EPISODES,
+    FRAMES,
+    copy_dataset,
+    empty_episode,
+    shorten_video,
+    write_dataset,
+)
+from support.servers.openpi_server import Policy, serving
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError

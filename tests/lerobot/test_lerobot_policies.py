@@ -11,7 +11,7 @@ import pytest
 import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.act.configuration_act import ACTConfig
-from support.tiny_policies import KINDS, build
+from support.builders.tiny_policies import KINDS, build
 
 from strobe.core.demo import CHECKPOINT
 from strobe.core.errors import UserError
@@ -124,6 +124,7 @@ def test_a_mistake_is_one_clear_line(call, message: str) -> None:
 
 
 def test_a_type_without_a_tiny_size_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert registry.find_family("vqbet") is not None
     monkeypatch.delitem(registry.records(), "vqbet")  # as a type that has no record
     with pytest.raises(UserError, match=r"policy\.size=tiny is not available for 'vqbet', only for act, "):
         build("vqbet")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.lerobot.envs import libero
@@ -128,14 +129,12 @@ def test_a_start_is_chosen_by_seed():
 def test_a_real_episode_begins_where_its_seed_says_whatever_was_played_before(monkeypatch, tmp_path):
     from lerobot.envs.factory import make_env_config
 
-    from strobe.lerobot.policies.loading import load_subject
-    from strobe.lerobot.policies.options import InputOptions, PolicyOptions
     from strobe.simulators.simulator import TimedSimulator
 
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked on standard input"))
     size = {"observation_height": 64, "observation_width": 64}
     env = make_env_config("libero", task="libero_spatial", task_ids=[0], episode_length=3, **size)
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
+    subject = load_tiny_subject("act", env=env)
     simulator = TimedSimulator(env, subject)
     try:
         first, times = simulator.play_timed("libero_spatial", 4)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.family_checks import part_names
+from support.checks.family_checks import part_names
 
 from strobe.core.treatments.catalogue import make
 from strobe.lerobot.families.pi0_fast import fast_tokens

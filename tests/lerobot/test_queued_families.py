@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.family_checks import part_names, require_parts
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_names, require_parts
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.catalogue import make
@@ -20,7 +21,7 @@ KINDS = ("tdmpc", "vqbet", "multi_task_dit", "gaussian_actor")
 
 @pytest.fixture(scope="module", params=matrix(KINDS))
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
-    return load_subject(PolicyOptions(type=request.param, size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject(request.param)
 
 
 def test_a_chunk_is_the_actions_that_the_robot_would_get(subject: PolicySubject) -> None:
@@ -56,22 +57,20 @@ def test_a_chunk_does_not_depend_on_the_one_before_and_leaves_the_policy_as_it_w
 
 @pytest.mark.matrix
 def test_a_policy_that_cannot_be_trained_here_says_why() -> None:
-    actor = load_subject(PolicyOptions(type="gaussian_actor", size="tiny", overrides=["--device=cpu"]))
+    actor = load_tiny_subject("gaussian_actor")
     with pytest.raises(UserError, match=r"no training forward pass here: its loss lives in lerobot\.rl"):
         actor.call("training forward", 2)
 
 
 def test_vqbets_later_training_steps_are_one_setting_away() -> None:
-    made = load_subject(
-        PolicyOptions(type="vqbet", size="tiny", overrides=["--device=cpu", "--n_vqvae_training_steps=1"])
-    )
+    made = load_tiny_subject("vqbet", "--n_vqvae_training_steps=1")
     made.call("training forward", 2)(0)
     assert {"image encoder", "GPT", "action head", "loss"} <= set(part_names(made, "training forward"))
 
 
 def test_the_value_of_a_plan_depends_on_its_weights() -> None:
     """LeRobot begins the heads at zero, where no treatment of them could be seen to be wrong."""
-    made = load_subject(PolicyOptions(type="tdmpc", size="tiny", overrides=["--device=cpu"]))
+    made = load_tiny_subject("tdmpc")
     policy: Any = made.policy
     before = made.chunk(0)
     with torch.no_grad():
@@ -81,7 +80,7 @@ def test_the_value_of_a_plan_depends_on_its_weights() -> None:
 
 
 def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
-    made = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=["--device=cpu"]))
+    made = load_tiny_subject("multi_task_dit")
     flow = ["--device=cpu", "--objective=flow_matching", "--use_separate_rgb_encoder_per_camera=true"]
     flowing = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=flow))
     for subject, name, built in ((made, "num_inference_steps", 10), (flowing, "num_integration_steps", 100)):
@@ -94,7 +93,7 @@ def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
 
 
 def test_the_dit_reads_its_prompt_and_uses_its_blocks() -> None:
-    made = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=["--device=cpu"]))
+    made = load_tiny_subject("multi_task_dit")
     policy: Any = made.policy
     observation = made.observation(0)
     first, other = made.act(observation, 0), made.act(observation | {"task": "pick up the red cube"}, 0)

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.family_checks import part_names
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_names
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 
 from strobe.core.families.registry import building
 from strobe.core.treatments import catalogue
-from strobe.lerobot.families import qwen3, vla_jepa
+from strobe.lerobot.families import qwen3
 from strobe.lerobot.policies.lerobot_policies import config_from_type
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe_zoo import vla_jepa
 
 KINDS = ("groot", "vla_jepa")
 
@@ -27,17 +28,14 @@ KINDS = ("groot", "vla_jepa")
 def tiny(kind: str) -> PolicySubject:
     # VLA-JEPA's default of bfloat16 cannot be trained on a CPU: LeRobot asks there for an autocast to float32.
     wide = ["--torch_dtype=float32"] if kind == "vla_jepa" else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *wide]))
+    return load_tiny_subject(kind, *wide)
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_fewer_steps_are_fewer_parts(kind):
     owner = tiny(kind)
-    undo = catalogue.make({"policy.num_inference_timesteps": 2}).apply(owner)
-    try:
+    with treat(owner, catalogue.make({"policy.num_inference_timesteps": 2})):
         assert part_names(owner, "inference").count("denoise step") == 2
-    finally:
-        undo()
     assert part_names(owner, "inference").count("denoise step") == 4
     assert owner.traits("inference", 1).denoising_steps == 4
 

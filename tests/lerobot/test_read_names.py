@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.checkpoints import tiny_checkpoint
-from support.matrix import matrix
+from support.builders.checkpoints import tiny_checkpoint
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.lerobot.policies import lerobot_policies

@@ -18,6 +18,7 @@ from strobe.core.errors import UserError
 from strobe.core.families import registry
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.policies import lerobot_policies
+from strobe.lerobot.policies.standins import ZOO
 from strobe.lerobot.refusals import convert_errors, make_refusal, outside_error_line
 
 
@@ -48,11 +49,13 @@ def test_a_policy_that_cannot_be_made_is_a_line(
 ) -> None:
     if kind not in lerobot_policies.known_types():
         pytest.skip(f"this LeRobot has no {kind}")
-    monkeypatch.delitem(registry.records(), kind, raising=False)  # as a type that has no record, and no stand-ins
+    assert registry.find_family(kind) is not None
+    monkeypatch.delitem(registry.records(), kind)  # as a type that has no record, and no stand-ins
     assert main(["breakdown", f"--policy.type={kind}", "--policy.device=cpu"]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("strobe: ")
     assert said in line
+    assert ("; strobe-zoo, which names the parts of" in line) == (kind in ZOO)
 
 
 def raise_with_cause(error: Exception, cause: Exception | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
-from support.places import TESTS
+from support.suite.places import TESTS
 
 from strobe.core.cli.placeholders import option_names
 from strobe.lerobot.policies import lerobot_policies

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 from lerobot.envs.factory import make_env_config
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.timeline.probe import Attached
 from strobe.lerobot.envs.seldom_rendered import Looks, SeldomRendered
 from strobe.lerobot.policies import inputs
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.simulator import TimedSimulator
 
 TICKS = 24
@@ -28,9 +27,7 @@ POLICIES = {
 
 def both(env, kind: str, overrides: list[str], ticks: int, seed: int = 3):
     """An episode with all images, one with those that are needed, and the times of the second."""
-    subject = load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]), InputOptions(env=env)
-    )
+    subject = load_tiny_subject(kind, *overrides, env=env)
     simulator = TimedSimulator(env, subject, "always")
     vector: Any = simulator.vectors[simulator.tasks[0]]
     vector.envs[0].unwrapped._max_episode_steps = ticks
@@ -89,7 +86,7 @@ def test_a_policy_that_nobody_read_sees_every_image():
 
 
 def test_a_processor_of_somebody_else_sees_every_image():
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    subject = load_tiny_subject("act")
     policy: Any = subject.policy
     policy._action_queue.extend(range(4))
     assert not Looks(subject.policy, subject.loaded.preprocessor.steps).looks_next()

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.core.errors import UserError
-from strobe.lerobot.families import multi_task_dit, pi, smolvla
+from strobe.lerobot.families import pi, smolvla
 from strobe.lerobot.families.pi import PALIGEMMA
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, stand_ins, tokenizer
+from strobe_zoo import multi_task_dit
 
 KNOWN = [pi.VOCABULARY, smolvla.VOCABULARY, multi_task_dit.VOCABULARY]
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import lerobot
 
 import strobe
+import strobe_zoo
 from strobe.lerobot.schema.source import module_file
 from strobe.lerobot.versions import TIMER
 
 STROBE, LEROBOT = Path(strobe.__file__).parent, Path(lerobot.__file__).parent
+ZOO = Path(strobe_zoo.__file__).parent
 
 # Module of LeRobot's → its private names. All versions of `TRIED` have them.
 PRIVATE: Mapping[str, tuple[str, ...]] = {
@@ -84,7 +86,7 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {TIMER: ("CycleTimer", "_report")}
 def used_names() -> Iterator[tuple[str, str]]:
     """Yield each public name of LeRobot that Strobe's source uses: its module, and the name."""
     place = re.compile(r"^(lerobot(?:\.\w+)+):([A-Za-z_]\w*)")
-    for file in STROBE.rglob("*.py"):
+    for file in (*STROBE.rglob("*.py"), *ZOO.rglob("*.py")):
         text = file.read_text()
         if not re.search(r"(?:from |\")lerobot\.", text):  # most files only speak of it, and parsing all takes seconds
             continue
@@ -142,6 +144,6 @@ def find_private_names(file: Path) -> Iterator[tuple[str, int]]:
 def test_a_private_name_of_lerobot_that_is_used_is_listed():
     theirs = private_names_of_lerobot() - set(OF_OTHERS)
     listed = {name for names in (*PRIVATE.values(), *OPTIONAL.values()) for name in names}
-    for file in STROBE.rglob("*.py"):
+    for file in (*STROBE.rglob("*.py"), *ZOO.rglob("*.py")):
         for name, line in find_private_names(file):
             assert name not in theirs or name in listed, f"{file.relative_to(STROBE)}, line {line}: {name}"

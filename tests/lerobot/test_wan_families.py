@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.suite.matrix import matrix
 from torch import nn
 
 from strobe.core.cli.main import main
@@ -22,7 +23,7 @@ from strobe.lerobot.policies import build, inputs
 from strobe.lerobot.policies.build import build_fast
 from strobe.lerobot.policies.lerobot_policies import config_from_type
 from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 FEW = {"fastwam": ["--num_inference_steps=3"], "lingbot_va": ["--num_inference_steps=2"]}
@@ -32,7 +33,7 @@ KINDS = tuple(FEW)
 @cache
 def tiny(kind: str) -> PolicySubject:
     few = [*FEW[kind], *(["--action_num_inference_steps=3"] if kind == "lingbot_va" else [])]
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
+    return load_tiny_subject(kind, *few)
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
@@ -70,14 +71,7 @@ def test_a_chunk_of_lingbot_va_is_an_episodes_first_one():
 
 
 def test_fastwams_own_dimensions_are_followed():
-    owner = load_subject(
-        PolicyOptions(
-            type="fastwam",
-            size="tiny",
-            overrides=["--device=cpu", "--action_dim=6", "--proprio_dim=5", "--num_inference_steps=1"],
-        ),
-        InputOptions(cameras=1),
-    )
+    owner = load_tiny_subject("fastwam", "--action_dim=6", "--proprio_dim=5", "--num_inference_steps=1", cameras=1)
     assert list(owner.policy.config.image_features) == ["observation.images.front"]
     assert owner.chunk(0).shape == (1, 32, 6)
     assert not torch.equal(owner.chunk(0), owner.chunk(1))

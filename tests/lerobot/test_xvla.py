@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.catalogue import find_entry, make
-from strobe.lerobot.families.xvla import FLORENCE
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe_zoo.xvla import FLORENCE
 
 
 @pytest.fixture(scope="module")
 def subject() -> PolicySubject:
-    return load_subject(PolicyOptions(type="xvla", size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject("xvla")
 
 
 def test_it_sees_each_camera_and_reads_its_prompt_and_does_without_a_camera(subject: PolicySubject) -> None:
@@ -57,16 +57,13 @@ def test_the_last_block_for_the_read_rows_gives_the_same_actions_for_less(subjec
     block = policy.model.transformer.blocks[-1]
     x = torch.randn(2, 90, 64)
     whole, bare, cost = block(x), subject.chunk(1), count_gflop(subject, Accounting())
-    undo = make({"last_block": "read_rows"}).apply(subject)
-    try:
+    with treat(subject, make({"last_block": "read_rows"})):
         rows = block(x)
         torch.testing.assert_close(rows, whole[:, :32])
         torch.testing.assert_close(subject.chunk(1), bare, rtol=1e-4, atol=1e-5)
         assert count_gflop(subject, Accounting()) < 0.9 * cost
         with torch.enable_grad():
             assert block(x).shape == whole.shape  # training learns from all rows' gradients
-    finally:
-        undo()
     assert torch.equal(subject.chunk(1), bare)
 
 
@@ -76,7 +73,7 @@ def count_gflop(subject: PolicySubject, accounting: Any) -> float:
 
 
 def test_it_is_offered_where_a_step_reads_some_rows_and_refused_elsewhere(subject: PolicySubject) -> None:
-    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    act = load_tiny_subject("act")
     assert list(find_entry("last_block").candidates(subject)) == [{"last_block": "read_rows"}]
     assert not find_entry("last_block").candidates(act)
     with pytest.raises(UserError, match="last_block is for xvla"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.made_up_rollout import header
+from support.examples.made_up_rollout import header
 
 from strobe.loops.event_log import Log, read
 from strobe.loops.instrument import _action_rows

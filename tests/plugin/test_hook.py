@@ -16,8 +16,8 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support import warm
-from support.checkpoints import tiny_checkpoint, tiny_recipe
+from support.builders.checkpoints import tiny_checkpoint, tiny_recipe
+from support.suite import warm
 
 import strobe
 from strobe.core.runs.recipe_file import dump

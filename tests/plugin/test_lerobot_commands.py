@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import warm
-from support.checkpoints import tiny_checkpoint, tiny_recipe
-from support.places import TESTS
+from support.builders.checkpoints import tiny_checkpoint, tiny_recipe
+from support.suite import warm
+from support.suite.places import TESTS
 
 from strobe.core.runs.recipe_file import dump
 
@@ -109,7 +109,7 @@ def test_real_time_chunking_runs_with_the_recipe(tmp_path: Path) -> None:
 def test_an_evaluation_runs_with_the_recipe(tmp_path: Path) -> None:
     pytest.importorskip("gym_pusht")
     folder = tmp_path / "checkpoint"
-    from support.checkpoints import pusht_checkpoint
+    from support.builders.checkpoints import pusht_checkpoint
 
     pusht_checkpoint(folder)
     dump(tiny_recipe("act", BF16), tmp_path / "fast.yaml")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.arm_policy import save_act
+from support.builders.arm_policy import save_act
 
 from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator import feetech as r

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.arm_policy import save_act
-from support.wired import Wired, make_wired
+from support.builders.arm_policy import save_act
+from support.builders.stage import Wired, make_wired
 
 
 @pytest.fixture(scope="session")

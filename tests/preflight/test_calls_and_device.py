@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.findings_results import approve_findings
-from support.wired import Wired
+from support.builders.stage import Wired
+from support.examples.findings_results import approve_findings
 
 from strobe.core.results.finding import Finding
 from strobe.preflight.findings.wiring import wiring_findings

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import load_file
-from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, compute_statistics
+from support.builders.stage import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, compute_statistics
 
 from strobe.core.kinds import advise, document
 from strobe.core.results.finding import Finding
@@ -29,14 +29,8 @@ def findings_by_rule(stage: Wired) -> dict[str, Finding]:
 
 def set_normalisation(mode: str) -> Plant:
     def plant(stage: Wired) -> None:
-        def change_modes(processor: dict[str, Any]) -> dict[str, Any]:
-            for step in processor["steps"]:
-                if "norm_map" in step["config"]:
-                    step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
-            return processor
-
         for kind in ("pre", "post"):
-            change_json(stage.policy / f"policy_{kind}processor.json", change_modes)
+            stage.change_modes(kind, mode)
 
     return plant
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.wired import JOINTS, Wired
+from support.builders.stage import JOINTS, Wired
 
 from strobe.core.results.finding import Finding
 from strobe.loops.results.rollout import RolloutResult

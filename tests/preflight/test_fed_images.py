@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.wired import CAMERAS, JOINTS, SIZE, Wired
+from support.builders.stage import CAMERAS, JOINTS, SIZE, Wired
 
 from strobe.core.results.finding import Finding
 from strobe.loops.results.rollout import RolloutResult

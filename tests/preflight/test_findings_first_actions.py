@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.findings_results import approve_findings
+from support.examples.findings_results import approve_findings
 
 from strobe.core.kinds import advise, document, page
 from strobe.loops.measure.robot import first_action, joint_jumps, starts

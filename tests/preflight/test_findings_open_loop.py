@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.findings_results import approve_findings
+from support.examples.findings_results import approve_findings
 
 from strobe.core.kinds import advise, document, page
 from strobe.core.results.data import Interval

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.golden import TESTS
+from support.checks.golden import TESTS
 
 from strobe.core.kinds import document
 from strobe.core.report.document import Section

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.places import TESTS
-from support.turning_arm import ACTION, JOINTS, STATE, Frames, recording, subject
+from support.builders.turning_arm import ACTION, JOINTS, STATE, Frames, recording, subject
+from support.suite.places import TESTS
 
 from strobe.loops.results.motion import FirstAction, FirstJump
 from strobe.preflight import first_actions, open_loop

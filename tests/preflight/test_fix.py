@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.wired import (
+from support.builders.stage import (
     INERT,
     MISSING,
     NOT_NUMBERS,

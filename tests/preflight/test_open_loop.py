@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
+from support.builders.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
 
 from strobe.lerobot.policies.recorded_actions import spread_frames
 from strobe.preflight import open_loop, predictions

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.arm_policy import save_act
-from support.refused import assert_refused
-from support.wired import EPISODES, TICKS, Wired, change_json, make_wired
+from support.builders.arm_policy import save_act
+from support.builders.stage import EPISODES, TICKS, Wired, change_json, make_wired
+from support.checks.refusals import assert_refused
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

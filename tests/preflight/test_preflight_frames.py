@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from lerobot.configs.default import DatasetConfig
 from safetensors.numpy import load_file, save_file
-from support.places import TESTS
-from support.turning_arm import STATE, TOP, WRIST, recording, save_policy, write_dataset
+from support.builders.tiny_policies import load_tiny_subject
+from support.builders.turning_arm import STATE, TOP, WRIST, recording, save_policy, write_dataset
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.options import InputOptions
 
 GOLDEN = TESTS / "golden" / "rollout"
 
@@ -116,7 +116,7 @@ def copy_with_weights(policy: Path, folder: Path, change: Callable[[dict[str, np
 def save_act(dataset: Path, folder: Path) -> Path:
     """Save an ACT of random weights for a data set in ``folder``."""
     source = InputOptions(dataset=DatasetConfig(repo_id="local/data", root=str(dataset)))
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), source)
+    subject = load_tiny_subject("act", inputs=source)
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return folder
@@ -137,12 +137,12 @@ def test_weights_that_are_not_read_are_named(swapped_cameras: Path, tmp_path: Pa
     assert names("sound", lambda weights: None) == {}
     missing = names("missing", lambda weights: weights.pop(head))
     assert missing["weights-missing"]["level"] == "warning"
-    assert f"1 weights are missing, such as {head}" in missing["weights-missing"]["seen"]
+    assert f"1 weights are missing, such as {head}" in missing["weights-missing"]["found"]
     reshaped = names("reshaped", lambda weights: weights.update({head: np.zeros((2, 2), np.float32)}))
-    assert f"1 weights have another shape, such as {head}" in reshaped["weights-missing"]["seen"]
+    assert f"1 weights have another shape, such as {head}" in reshaped["weights-missing"]["found"]
     more = names("more", lambda weights: weights.update({"model.of_nobody": np.zeros(2, np.float32)}))
     assert more["weights-unused"]["level"] == "info"
-    assert "model.of_nobody" in more["weights-unused"]["seen"]
+    assert "model.of_nobody" in more["weights-unused"]["found"]
 
 
 def narrow(ticks: dict) -> dict:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.arm_policy import save_act
-from support.places import TESTS
-from support.wired import JOINTS, LATE, Wired, make_wired
+from support.builders.arm_policy import save_act
+from support.builders.stage import JOINTS, LATE, Wired, make_wired
+from support.suite.places import TESTS
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.wired import Wired, change_json, make_wired
+from support.builders.stage import Wired, change_json, make_wired
 
 from strobe.preflight.results.wiring import Prompt
 from strobe.preflight.wiring.checkpoint import read_checkpoint

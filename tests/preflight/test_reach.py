@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.wired import JOINTS, Wired, change_json
+from support.builders.stage import JOINTS, Wired, change_json
 
 from strobe.core.kinds import document
 from strobe.preflight.findings.wiring import wiring_findings

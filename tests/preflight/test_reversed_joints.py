@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.checkpoints import tiny_for_robot
-from support.patience import patient_drivers
-from support.wired import change_json
+from support.builders.checkpoints import tiny_for_robot
+from support.builders.stage import change_json
+from support.suite.patience import patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.families.registry import building

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.arm_policy import save_act
-from support.patience import patient_drivers
-from support.wired import change_json
+from support.builders.arm_policy import save_act
+from support.builders.stage import change_json
+from support.suite.patience import patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -140,7 +140,7 @@ def test_a_swapped_order_is_refused_with_the_sync_engine_alone(
     assert "--inference.type=rtc keeps the policy's order" in " ".join(capsys.readouterr().out.split())
     assert {finding.rule for finding in answer(runs).findings if finding.level == "warning"} == {"action-order"}
     rtc = arguments(reversed_order, "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
-    _, chosen = read(["--", *rtc])
+    chosen = read(["--", *rtc]).loop
     assert chosen is not None
     wiring = look_at_wiring(chosen).wiring
     assert wiring is not None

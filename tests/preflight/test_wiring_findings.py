@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from support.checkpoints import tiny_checkpoint
-from support.matrix import matrix
-from support.wired import (
+from support.builders.checkpoints import tiny_checkpoint
+from support.builders.stage import (
     CAMERAS,
     INERT,
     JOINTS,
@@ -23,6 +21,7 @@ from support.wired import (
     statistics,
     weights_called,
 )  # fmt: skip
+from support.suite.matrix import matrix
 
 from strobe.core.kinds import document
 from strobe.preflight.findings.wiring import DANGEROUS, wiring_findings
@@ -77,15 +76,9 @@ def set_normalisation(mode: str, names: tuple[str, str], low: float, high: float
     """The processors normalise by ``mode``, and have these ends for every joint."""
 
     def plant(stage: Wired) -> None:
-        def change_modes(processor: dict[str, Any]) -> dict[str, Any]:
-            for step in processor["steps"]:
-                if "norm_map" in step["config"]:
-                    step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
-            return processor
-
         ends = dict(zip(names, (low, high), strict=True))
         for kind in ("pre", "post"):
-            change_json(stage.policy / f"policy_{kind}processor.json", change_modes)
+            stage.change_modes(kind, mode)
             for feature in ("action", "observation.state"):
                 for name, end in ends.items():
                     statistics(kind, f"{feature}.{name}", end)(stage)

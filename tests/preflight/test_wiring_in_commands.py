@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import broken_datasets as broken
-from support.arm_policy import save_act
-from support.checkpoints import pusht_checkpoint
+from support.builders import broken_datasets as broken
+from support.builders.arm_policy import save_act
+from support.builders.checkpoints import pusht_checkpoint
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import BreakdownResult, VerifyResult

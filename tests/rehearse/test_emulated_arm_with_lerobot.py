@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.patience import patient
+from support.suite.patience import patient
 
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration

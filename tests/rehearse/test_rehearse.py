@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
-from support.arm_policy import save_act
-from support.matrix import matrix
-from support.patience import BUSY, patient_drivers
+from support.builders.arm_policy import save_act
+from support.suite.matrix import matrix
+from support.suite.patience import BUSY, patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lerobot.scripts import lerobot_teleoperate
 from lerobot.teleoperators.omx_leader import OmxLeader
-from support.patience import BUSY, patient_drivers
+from support.suite.patience import BUSY, patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError

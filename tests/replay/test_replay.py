@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.made_up_rollout import MS, header, motion, rtc, sync
-from support.matrix import matrix
+from support.examples.made_up_rollout import MS, header, motion, rtc, sync
+from support.suite.matrix import matrix
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import advise, document

@@ -17,8 +17,8 @@ import pytest
 import torch
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
-from support.checkpoints import tiny_checkpoint
-from support.places import TESTS
+from support.builders.checkpoints import tiny_checkpoint
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

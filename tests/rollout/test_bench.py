@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.made_up_rollout import MS, header, rtc
-from support.sleeper import Clock
+from support.examples.made_up_rollout import MS, header, rtc
+from support.fakes.sleeper import Clock
 
 from strobe.core.kinds import advise, document, figures, page
 from strobe.core.runs import store

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_up_rollout import header, rtc
+from support.examples.made_up_rollout import header, rtc
 
 from strobe.core.errors import UserError
 from strobe.loops.event_log import Log

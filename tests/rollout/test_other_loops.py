@@ -12,7 +12,7 @@ from typing import Any
 import pandas
 import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
-from support.watched_robot import Eye, watched_robot
+from support.fakes.watched_robot import Eye, watched_robot
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_up_rollout import MAIN, header, rtc
+from support.examples.made_up_rollout import MAIN, header, rtc
 
 from strobe.loops import events
 from strobe.loops.event_log import read

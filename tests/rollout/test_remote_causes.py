@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.findings_results import approve_findings
-from support.made_up_rollout import MAIN, MS, OTHER, header
+from support.examples.findings_results import approve_findings
+from support.examples.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.core.kinds import document, figures
 from strobe.loops.reader import read_record

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import tiny_for_robot
-from support.matrix import matrix
-from support.policy_server import CLIENT, client_arguments, wait_for_port, watched_server
-from support.watched_robot import watched_robot
+from support.builders.checkpoints import tiny_for_robot
+from support.fakes.watched_robot import watched_robot
+from support.servers.policy_server import CLIENT, client_arguments, wait_for_port, watched_server
+from support.suite.matrix import matrix
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

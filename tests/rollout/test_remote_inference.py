@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.checkpoints import tiny_checkpoint
-from support.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for_port, watched_server
-from support.watched_robot import watched_robot
+from support.builders.checkpoints import tiny_checkpoint
+from support.fakes.watched_robot import watched_robot
+from support.servers.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for_port, watched_server
+from support.suite import warm
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import document

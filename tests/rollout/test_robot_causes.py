@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.findings_results import approve_findings
-from support.made_up_rollout import MS, header, rtc
+from support.examples.findings_results import approve_findings
+from support.examples.made_up_rollout import MS, header, rtc
 
 from strobe.core.kinds import advise, document
 from strobe.loops import device_probes

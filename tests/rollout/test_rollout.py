@@ -25,8 +25,8 @@ from lerobot.rollout.inference import rtc
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.scripts import lerobot_rollout
 from lerobot.utils.action_interpolator import ActionInterpolator
-from support.checkpoints import tiny_checkpoint
-from support.watched_robot import watched_robot
+from support.builders.checkpoints import tiny_checkpoint
+from support.fakes.watched_robot import watched_robot
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.findings_results import approve_findings
-from support.made_up_rollout import MAIN, MS, header, rtc, sync
+from support.examples.findings_results import approve_findings
+from support.examples.made_up_rollout import MAIN, MS, header, rtc, sync
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document, figures

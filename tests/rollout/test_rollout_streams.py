@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.made_up_rollout import header, rtc
-from support.places import TESTS
+from support.examples.made_up_rollout import header, rtc
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError

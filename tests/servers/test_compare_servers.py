@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.openpi_server import Policy, actions, array, serving
+from support.servers.openpi_server import Policy, actions, array, serving
 
 from strobe.commands import compare
 from strobe.core.cli.main import main
@@ -76,9 +76,9 @@ def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
-    from support.checkpoints import tiny_for_robot
-    from support.lerobot_server import Policy as Served
-    from support.lerobot_server import serving as lerobot_serving
+    from support.builders.checkpoints import tiny_for_robot
+    from support.servers.lerobot_server import Policy as Served
+    from support.servers.lerobot_server import serving as lerobot_serving
 
     from strobe.core.measure.sampling import SamplingBudget
     from strobe.core.studies.shared.progress import Silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from support.findings_results import approve_findings
+from support.examples.findings_results import approve_findings
 
 from strobe.core.kinds import advise, document
 from strobe.core.results.data import Quantiles

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("zmq", reason="Strobe's extra 'remote' is missing")
 
-from support.groot_server import Generation, Policy, serving
-from support.served import Protocol
+from support.servers.groot_server import Generation, Policy, serving
+from support.servers.protocols import Protocol
 
 from strobe.core.errors import UserError
 from strobe.servers.protocols.observations import ObservationOptions, Source, read

@@ -11,8 +11,8 @@ import torch
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 
-from support.lerobot_server import Policy, actions
-from support.served import Protocol, protocols, rules
+from support.servers.lerobot_server import Policy, actions
+from support.servers.protocols import Protocol, protocols, rules
 
 from strobe.core.demo import CHECKPOINT
 from strobe.core.errors import UserError

@@ -11,8 +11,8 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from support.openpi_server import Policy, actions, array, delay_network, serving, serving_one_at_a_time
-from support.served import Protocol, rules
+from support.servers.openpi_server import Policy, actions, array, delay_network, serving, serving_one_at_a_time
+from support.servers.protocols import Protocol, rules
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise

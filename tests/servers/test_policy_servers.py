@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.openpi_server import TRACEBACK, array, delay_network
-from support.served import Protocol, protocols, rules
+from support.servers.openpi_server import TRACEBACK, array, delay_network
+from support.servers.protocols import Protocol, protocols, rules
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise

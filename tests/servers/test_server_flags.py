@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.openpi_server import TRACEBACK, Policy, serving
+from support.servers.openpi_server import TRACEBACK, Policy, serving
 
 from strobe.commands import breakdown
 from strobe.core.cli.main import main

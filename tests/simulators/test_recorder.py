@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import warm
+from support.suite import warm
 
 from strobe.core.errors import UserError
 from strobe.lerobot.quiet import priority_restored

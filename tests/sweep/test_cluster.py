@@ -23,10 +23,10 @@ from typing import Any
 
 import psutil
 import pytest
-from support.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
-from support.places import TESTS
-from support.required import require_value
-from support.side_by_side import OnNodes, Slow
+from support.checks.presence import require_value
+from support.fakes.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
+from support.programs.side_by_side import OnNodes, Slow
+from support.suite.places import TESTS
 
 import strobe
 from strobe.core.cli.main import main
@@ -119,7 +119,15 @@ def light(tmp_path: Path) -> Callable[..., Job]:
         environment = {"LIGHT_LOG": str(tmp_path / "log")}
         limits = CommandLimits(300, memory)
         return Job(
-            name, 1, "none", argv, name, tmp_path / "cells" / name, limits, environment, module="support.light_cell"
+            name,
+            1,
+            "none",
+            argv,
+            name,
+            tmp_path / "cells" / name,
+            limits,
+            environment,
+            module="support.programs.light_cell",
         )
 
     return job
@@ -261,7 +269,7 @@ def test_players_end_with_a_driver_that_is_killed_and_what_ended_is_gone_on_with
         (tmp_path / name).mkdir()
     alone = run_evaluation(tmp_path / "one", plan(8), MadeUp())
     argv = [str(tmp_path / "many"), str(begun_folder), make_request(plan(8)).model_dump_json(), "0.05", two.address]
-    driver = subprocess.Popen([sys.executable, "-m", "support.side_by_side", *argv], start_new_session=True)
+    driver = subprocess.Popen([sys.executable, "-m", "support.programs.side_by_side", *argv], start_new_session=True)
     # Nine have ended, and both nodes are in one that takes ten minutes.
     wait_for_result(lambda: len(begun_episodes(begun_folder)) == 11)
     playing = {int(pid) for _, pid, seed in begun_episodes(begun_folder) if int(seed) >= 3}

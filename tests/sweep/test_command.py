@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support import example_runs as runs
-from support import warm
+from support.examples import runs
+from support.suite import warm
 
 from strobe.commands import breakdown
 from strobe.core.cli.main import main
@@ -21,7 +21,6 @@ from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
 from strobe.core.measure import other_work
 from strobe.core.runs import store
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.subject import build_study_answer
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
@@ -163,8 +162,7 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def study(*_arguments: object) -> Studied:
-        _, config = breakdown.read(TINY)
-        return build_study_answer(runs.act(), PolicyOptions(type="act"), config)
+        return build_study_answer(runs.act(), breakdown.read(TINY))
 
     def ends(code: int) -> None:
         raise SystemExit(code)
@@ -181,10 +179,10 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
 
     write, lacking = store.replace, [store.RESULT]
 
-    def replace(path: Path, content: bytes) -> None:
+    def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
         if path.name in lacking:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path, content)
+        write(path, content, durable=durable)
 
     monkeypatch.setattr(store, "replace", replace)
     with pytest.raises(SystemExit, match=str(NOT_KEPT)):
@@ -204,7 +202,7 @@ def test_files_from_another_node_that_have_no_room_here_leave_no_folder(
     assert read_outcome(tmp_path / "cell") == done
     assert _bring_home(tmp_path / "other", done, {}) == done, "what could not be kept there has no files"
     assert not (tmp_path / "other").exists()
-    monkeypatch.setattr(store, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "")))
+    monkeypatch.setattr(store, "replace", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "")))
     lost = _bring_home(tmp_path / "cell", done, files)
     assert (lost.status, lost.reason, lost.node) == ("crashed", "not kept: no space left on device", "there")
     assert not (tmp_path / "cell").exists()

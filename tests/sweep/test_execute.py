@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.places import TESTS
+from support.suite.places import TESTS
 
 from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
@@ -31,7 +31,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def job(tmp_path: Path, act: str = "", seconds: float = 600, memory: float = 2**40, **flags: object) -> Job:
     argv = [f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}", *(f"--{k}={v}" for k, v in flags.items())]
     limits = CommandLimits(seconds, int(memory))
-    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="support.acting_cell")
+    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="support.programs.acting_cell")
 
 
 def alive(tmp_path: Path) -> list[int]:
@@ -41,7 +41,7 @@ def alive(tmp_path: Path) -> list[int]:
     for pid in pids | {child.pid for child in psutil.Process().children(recursive=True)}:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile; a zombie is one of them
             process = psutil.Process(pid)
-            cell = pid in pids or "support.acting_cell" in process.cmdline()
+            cell = pid in pids or "support.programs.acting_cell" in process.cmdline()
             here |= {pid} if cell and process.status() != psutil.STATUS_ZOMBIE else set()
     return sorted(here)
 
@@ -99,7 +99,7 @@ def test_an_interrupted_cell_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.slow("a sweep that is killed three times")
 def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
     cells, dice = 24, random.Random()
-    command = [sys.executable, "-m", "support.light_sweep", str(tmp_path), str(cells)]
+    command = [sys.executable, "-m", "support.programs.light_sweep", str(tmp_path), str(cells)]
     log = tmp_path / "log"
 
     def count_ended() -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support import example_sweeps as sweeps
-from support.findings_results import approve_findings
+from support.examples import sweeps
+from support.examples.findings_results import approve_findings
 
 from strobe.sweep.results import Axis, Cell, PartFigure, Row, Sweep
 

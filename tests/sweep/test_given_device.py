@@ -52,7 +52,7 @@ def test_a_cell_with_one_card_runs_on_it_and_says_what_was_asked(monkeypatch, tm
     seen = []
     result = BreakdownResult.model_construct(notes=[])
     command = SimpleNamespace(
-        read=lambda argv: (seen.append(list(argv)), None), study=lambda *_: SimpleNamespace(result=result, files={})
+        read=lambda argv: seen.append(list(argv)), study=lambda *_: SimpleNamespace(result=result, files={})
     )
     commands = []
     monkeypatch.setattr(cell.slices, "load", lambda _: command)

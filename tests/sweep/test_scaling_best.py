@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import scale_count
+from support.suite.example_count import scale_count
 
 from strobe.core.errors import UserError
 from strobe.core.measure.statistics import summarise

@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 
 import pytest
-from support import example_sweeps as examples
-from support.approved import approve_cases
-from support.browser import Browse
-from support.matrix import matrix
-from support.shown import answer_text, console_text, count_plots, drop_content_policy, poison_texts, root, whole
+from support.checks.approval import approve_cases
+from support.checks.renderings import (
+    answer_text,
+    console_text,
+    count_plots,
+    drop_content_policy,
+    poison_texts,
+    root,
+    whole,
+)
+from support.examples import sweeps as examples
+from support.suite.browser import Browse
+from support.suite.matrix import matrix
 
 from strobe.core import kinds
 from strobe.core.cli.keep import render_markdown

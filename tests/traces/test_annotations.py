@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.made_trace import annotation, operator, step, training, work
+from support.examples.made_trace import annotation, operator, step, training, work
 
 from strobe.traces.annotations import iterations, parts
 from strobe.traces.occupancy import Nest

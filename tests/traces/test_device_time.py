@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.made_trace import ORIGIN, annotation, chain, event, operator, training, work
+from support.examples.made_trace import ORIGIN, annotation, chain, event, operator, training, work
 
 from strobe.traces import device_time as module
 from strobe.traces.occupancy import Nest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.findings_results import approve_findings
-from support.made_trace import annotation, chain, document, event, operator, step, training, work, write
+from support.examples.findings_results import approve_findings
+from support.examples.made_trace import annotation, chain, document, event, operator, step, training, work, write
 
 from strobe.traces.run import trace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_trace import ORIGIN, annotation, document, event, write
+from support.examples.made_trace import ORIGIN, annotation, document, event, write
 
 from strobe.core.kinds import document as page_of
 from strobe.core.measure.sampling import SamplingBudget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.made_trace import annotation, chain, work
+from support.examples.made_trace import annotation, chain, work
 
 from strobe.core.timeline import Section
 from strobe.core.timeline.trace import MARK as CLOCKS

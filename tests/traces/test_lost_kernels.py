@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_trace import annotation, chain, document, event, operator, step, work, write
+from support.examples.made_trace import annotation, chain, document, event, operator, step, work, write
 
 from strobe.core.cli.main import main
 from strobe.traces.launches import lost_launches

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.made_trace import ORIGIN, annotation, event, operator, work
+from support.examples.made_trace import ORIGIN, annotation, event, operator, work
 
 from strobe.traces.operator_table import blocking_calls, launches
 from strobe.traces.profiler_events import parse_rows

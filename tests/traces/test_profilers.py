@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.refused import assert_refused
-from support.required import require_value
+from support.checks.presence import require_value
+from support.checks.refusals import assert_refused
 
 from strobe.core import kinds
 from strobe.core.cli.main import main

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.made_trace import training, work
+from support.examples.made_trace import training, work
 
 from strobe.traces.device_time import rank_waits
 from strobe.traces.profiler_events import parse_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_trace import annotation, document, operator, training, work, write
+from support.examples.made_trace import annotation, document, operator, training, work, write
 
 from strobe.core.cli.main import main
 from strobe.traces.results import TraceAnswer

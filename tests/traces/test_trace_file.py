@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_trace import annotation, document, operator, write
+from support.examples.made_trace import annotation, document, operator, write
 
 from strobe.core.errors import UserError
 from strobe.traces import trace_file

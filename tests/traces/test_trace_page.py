@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.made_trace import operator, work
+from support.examples.made_trace import operator, work
 
 from strobe.traces.operator_table import operator_profile
 from strobe.traces.results import short_kernel

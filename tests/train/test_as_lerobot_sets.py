@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from lerobot.scripts import lerobot_train
-from support.emulated_device import EmulatedDevice
-from support.matrix import matrix
+from support.devices.emulated_device import EmulatedDevice
+from support.suite.matrix import matrix
 from torch import nn
 
 from strobe.commands.variants import lever, parse_levers

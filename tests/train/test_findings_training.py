@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.findings_results import approve_findings, make_measurement, result
+from support.examples.findings_results import approve_findings, make_measurement, result
 
 from strobe.core.findings import Thresholds
 from strobe.core.kinds import document

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.required import require_value
+from support.checks.presence import require_value
 
 from strobe.train.results import Rank
 from strobe.train.run import Meeting

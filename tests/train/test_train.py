@@ -22,10 +22,10 @@ import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from lerobot.policies.act.modeling_act import ACTPolicy
-from support.broken_datasets import late, number, table
-from support.matrix import matrix
-from support.slow_rank import run_ranks
-from support.training_run import arguments, rules, run_training
+from support.builders.broken_datasets import late, number, table
+from support.builders.training_run import arguments, rules, run_training
+from support.programs.slow_rank import run_ranks
+from support.suite.matrix import matrix
 from torch.utils.data import get_worker_info
 
 from strobe.core.errors import UserError

@@ -59,7 +59,7 @@ def test_a_saved_config_is_read_and_flags_override_it(training_flags: list[str],
 
 
 def test_a_checkpoint_s_config_is_taken_and_overridden(recording: Path, tmp_path: Path) -> None:
-    from support.tiny_policies import build
+    from support.builders.tiny_policies import build
 
     _, _, loaded = build("act")
     loaded.policy.save_pretrained(tmp_path)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from support.training_run import arguments, rules, run_training
+from support.builders.training_run import arguments, rules, run_training
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document

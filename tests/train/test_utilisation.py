@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.findings_results import make_measurement, result
+from support.examples.findings_results import make_measurement, result
 from torch import nn
 
 from strobe.core.kinds import document

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.bare import Bare
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.fakes.module_subject import Bare
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
@@ -16,8 +18,6 @@ from transformers.models.gemma.modeling_gemma import eager_attention_forward
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import attention
 from strobe.treatments.layers.attention import FusedAttention, attend
@@ -30,15 +30,12 @@ STEPS = {"pi05": "num_inference_steps", "pi0": "num_inference_steps", "smolvla":
 @functools.cache
 def tiny(kind: str) -> PolicySubject:
     steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))  # type: ignore[return-value]
+    return load_tiny_subject(kind, *steps)  # type: ignore[return-value]
 
 
 def chunk(subject: PolicySubject, *treatments: Treatment) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.model_chunk(0)
-    finally:
-        undo()
 
 
 def fused_calls(run: Any) -> int:

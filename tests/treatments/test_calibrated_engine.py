@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -35,10 +37,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield engines_folder()
 
 
-def load_tiny_subject(kind: str, fed: Any = "made up") -> Any:
-    subject: Any = load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1)
-    )
+def load_fed_act(fed: Any = "made up") -> Any:
+    subject: Any = load_tiny_subject("act", cameras=1)
     subject.inputs = replace(subject.inputs, kind=fed)
     return subject
 
@@ -48,11 +48,8 @@ def part(path: str = BACKBONE) -> Any:
 
 
 def run(subject: Any, *treatments: Any, index: int = 0) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.call("inference")(index)
-    finally:
-        undo()
 
 
 def list_kept_files(folder: Path) -> set[str]:
@@ -61,7 +58,7 @@ def list_kept_files(folder: Path) -> set[str]:
 
 def test_it_is_close_to_torchs_and_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
-    subject = load_tiny_subject("act")
+    subject = load_fed_act()
     plain = [run(subject, index=index) for index in range(3)]
     first = part()
     got = [run(subject, first, index=index) for index in range(3)]
@@ -95,9 +92,9 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
 
 def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_up_pictures(own_cache: Path) -> None:
     made_up, recorded, robot = (
-        load_tiny_subject("act"),
-        load_tiny_subject("act", "data"),
-        load_tiny_subject("act", "pending"),
+        load_fed_act(),
+        load_fed_act("data"),
+        load_fed_act("pending"),
     )
     for one in (recorded, robot):
         one.policy.load_state_dict(made_up.policy.state_dict())
@@ -127,7 +124,7 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
     from strobe.deploy.checking import apply_checked_recipe
 
-    subject = load_tiny_subject("act", "pending")
+    subject = load_fed_act("pending")
     before = run(subject)
     recipe = Recipe(policy="act", treatments=[{"int8_engine": "openvino", "int8_engine.part": BACKBONE}])
     with pytest.raises(UserError, match=r"step 1 \(int8_engine=openvino.*calibrated on observations"):
@@ -138,16 +135,13 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
 def test_shapes_that_no_observation_had_are_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
     monkeypatch.setattr(backends, "quantize_calibrated", lambda model, calls: model)  # seconds, and no part of this
-    subject = load_tiny_subject("act")
+    subject = load_fed_act()
     treatment = part()
-    undo = treatment.apply(subject)
-    try:
+    with treat(subject, treatment):
         backbone = subject.module.get_submodule(BACKBONE)
         image = torch.rand(1, 3, 96, 64)
         with torch.no_grad():
             got = backbone(image)["feature_map"]
-    finally:
-        undo()
     with torch.no_grad():
         assert torch.equal(got, backbone(image)["feature_map"])
 
@@ -158,9 +152,9 @@ def test_it_takes_the_place_of_an_engine_of_the_same_part() -> None:
     assert treatment_slot(added) == ("engine", BACKBONE)
     assert together(specs, (added,)) == (specs[0], added)
     entry = catalogue.find_entry("int8_engine")
-    specs = entry.candidates(load_tiny_subject("act"))
+    specs = entry.candidates(load_fed_act())
     assert {spec["int8_engine.part"] for spec in specs} >= {BACKBONE, "model.encoder"}
-    assert all(entry.parts(load_tiny_subject("act"), spec) for spec in specs)
+    assert all(entry.parts(load_fed_act(), spec) for spec in specs)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +171,7 @@ def test_wrong_words_are_a_line(text: str, why: str) -> None:
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "find_spec", lambda _: None)
-    subject = load_tiny_subject("act")
+    subject = load_fed_act()
     assert catalogue.find_entry("int8_engine").candidates(subject) == []
     with pytest.raises(UserError, match=r"int8_engine needs a package: .*openvino"):
         run(subject, part())
@@ -199,7 +193,7 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
             return core.compile_model(model, device, options)
 
     monkeypatch.setattr(backends, "_core", Core)
-    subject = load_tiny_subject("act")
+    subject = load_fed_act()
     run(subject, part(ENCODER))
     assert asked == [rest]
     (file,) = engines_folder().iterdir()

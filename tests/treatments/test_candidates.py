@@ -6,6 +6,8 @@ import functools
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
@@ -18,7 +20,7 @@ from strobe.vision.model_subject import load_model
 
 @functools.cache
 def subject(kind: str):
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject(kind)
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_a_lower_precision_is_offered_for_what_sees_and_for_the_whole(kind, fast
 def test_float32_is_offered_for_16_bits_where_the_machine_is_slower_in_them(monkeypatch):
     monkeypatch.setattr(precision, "_fast", lambda _: ())
     monkeypatch.setattr(precision, "faster_in_bfloat16", lambda: False)
-    pi05 = load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu", "--dtype=bfloat16"]))
+    pi05 = load_tiny_subject("pi05", "--dtype=bfloat16")
     found = offered_parts("precision", pi05)
     joint = "model.paligemma_with_expert"
     assert found[f"precision=fp32, precision.part={joint}.paligemma.model.language_model"] == ("prefix KV cache",)
@@ -65,16 +67,10 @@ def test_float32_is_offered_for_16_bits_where_the_machine_is_slower_in_them(monk
 
 def test_what_is_low_already_is_not_offered_again(fast_bf16):
     act = subject("act")
-    undo = precision.Precision("bf16", "model.backbone").apply(act)
-    try:
+    with treat(act, precision.Precision("bf16", "model.backbone")):
         assert offered_parts("precision", act) == {}, "the rest is too little to be worth a try"
-    finally:
-        undo()
-    undo = precision.Precision("bf16").apply(act)
-    try:
+    with treat(act, precision.Precision("bf16")):
         assert offered_parts("precision", act) == {}
-    finally:
-        undo()
 
 
 def test_a_backbone_is_lowered_as_a_whole(fast_bf16):
@@ -104,11 +100,8 @@ def test_channels_last_reaches_inference_images_too_and_leaves_no_trace():
 
     before = act.chunk(0)
     handle = act.module.get_submodule("model.backbone.conv1").register_forward_pre_hook(record_format)
-    undo = Variant("last", (ChannelsLast(),)).apply(act)
-    try:
+    with treat(act, Variant("last", (ChannelsLast(),))):
         treated = act.chunk(0)
-    finally:
-        undo()
     after = act.chunk(0)
     handle.remove()
     assert formats == [True, True, False, False], "two cameras"

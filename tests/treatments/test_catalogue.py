@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.places import ROOT
+from support.suite.places import ROOT
 from torch import nn
 
 from strobe.commands.variants import parse_variant

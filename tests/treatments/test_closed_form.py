@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lerobot.configs.types import RTCAttentionSchedule
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
-from support.matrix import matrix
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.treatment import Variant

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.graph_matrix import exact, rounding
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.devices.graph_matrix import exact, rounding
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -15,8 +17,6 @@ from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.patch import Patches, find_replacements, identity
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines import compile
 from strobe.treatments.engines.compile import Compile
@@ -31,7 +31,7 @@ VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
 def tiny(kind: str) -> PolicySubject:
     flags = {"pi05": "--num_inference_steps=2", "diffusion": "--num_inference_steps=2", "smolvla": "--num_steps=1"}
     steps = [flags[kind]] if kind in flags else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))  # type: ignore[return-value]
+    return load_tiny_subject(kind, *steps)  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -48,11 +48,8 @@ def compiled_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def run_treated(subject: PolicySubject, *treatments: Any) -> torch.Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.model_chunk(0)
-    finally:
-        undo()
 
 
 @pytest.mark.parametrize("part", [STEP, VISION, f"{VISION}.vision_model.encoder.layers.0"])

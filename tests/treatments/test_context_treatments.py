@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
@@ -19,8 +21,6 @@ from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.patch import find_replacements
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow import context as context_treatments
 from strobe.treatments.flow.rtc import RealTimeChunking
@@ -36,16 +36,13 @@ EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, spec
 @cache
 def tiny(kind: str) -> PolicySubject:
     few = ["--num_inference_steps=2", "--action_num_inference_steps=3"] if kind == "lingbot_va" else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
+    return load_tiny_subject(kind, *few)
 
 
 def treated_chunks(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
     """Chunks as the policy gave them: what comes behind cuts large actions off."""
-    undo = Variant("it", treatments).apply(owner)
-    try:
+    with treat(owner, Variant("it", treatments)):
         return [owner.model_chunk(index) for index in (0, 1, 0)]
-    finally:
-        undo()
 
 
 def trace(owner: PolicySubject) -> list[Any]:
@@ -86,12 +83,9 @@ def test_together_with_another_number_of_steps_too(kind):
 
 def test_nothing_of_a_context_is_kept_from_one_chunk_to_the_next():
     owner, treatment = tiny("vla_jepa"), context_treatments.ContextOnce()
-    undo = treatment.apply(owner)
-    try:
+    with treat(owner, treatment):
         owner.chunk(0)
         assert not treatment._outputs
-    finally:
-        undo()
 
 
 def test_gr00t_is_guided_as_without_them():
@@ -157,7 +151,7 @@ def test_a_context_that_is_written_over_is_projected_again(monkeypatch):
 
 @pytest.mark.parametrize(("spec", "kind"), [(HEAD, "groot, vla_jepa"), (KEYS, "fastwam"), (HALF, "lingbot_va")])
 def test_other_policies_are_refused_in_a_line_and_other_values_too(spec, kind):
-    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    act = load_tiny_subject("act")
     with pytest.raises(UserError, match=rf"is for .*{kind}"):
         catalogue.make(spec).apply(act)
     assert not catalogue.find_entry(next(iter(spec))).candidates(act)
@@ -176,11 +170,8 @@ def test_an_episode_of_lingbot_va_goes_on_as_without_them():
         return torch.stack([owner.policy.select_action(seen[tick % 2]) for tick in range(12 + 16 + 1)])
 
     wanted = episode()
-    undo = Variant("it", catalogue.compose(KINDS["lingbot_va"])).apply(owner)
-    try:
+    with treat(owner, Variant("it", catalogue.compose(KINDS["lingbot_va"]))):
         assert torch.equal(episode(), wanted)
-    finally:
-        undo()
 
 
 @pytest.mark.parametrize("settings", [{"policy.action_guidance_scale": 2.0}, {"policy.guidance_scale": 1.0}])
@@ -188,18 +179,12 @@ def test_a_half_that_is_read_or_not_there_is_left_alone(settings):
     owner, setting = tiny("lingbot_va"), catalogue.make(settings)
     plain, wanted = treated_chunks(owner), treated_chunks(owner, setting)
     assert not torch.equal(plain[0], wanted[0])
-    undo = setting.apply(owner)
-    try:
+    with treat(owner, setting):
         assert not catalogue.find_entry("unread_half").candidates(owner)
         with pytest.raises(UserError, match="all of a pass is used"):
             catalogue.make(HALF).apply(owner)
-    finally:
-        undo()
-    undo = catalogue.make(HALF).apply(owner)  # and where the setting comes later
-    try:
+    with treat(owner, catalogue.make(HALF)):  # and where the setting comes later
         assert all(map(torch.equal, treated_chunks(owner, setting), wanted))
-    finally:
-        undo()
 
 
 @pytest.mark.parametrize("needs_weights", [True, False])

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.emulated_device import EmulatedDevice, Graph
-from support.matrix import matrix
-from support.replayed_graph import Replayed
+from support.checks.treatment_block import treat
+from support.devices.emulated_device import EmulatedDevice, Graph
+from support.devices.replayed_graph import Replayed
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers import BatchFeature
 
@@ -52,11 +53,8 @@ def tiny(kind: str, device: str = "cpu") -> PolicySubject:
 def chunks(subject: PolicySubject, *treatments: Treatment, count: int = 2) -> list[Tensor]:
     found = []
     for index in range(count):
-        undo = Variant("v", treatments).apply(subject)
-        try:
+        with treat(subject, Variant("v", treatments)):
             found.append(subject.chunk(index))
-        finally:
-            undo()
     return found
 
 
@@ -178,11 +176,8 @@ def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
     guided = (rtc, ClosedFormGuidance())
     for what in ("loop", "chunk"):
         graph = CudaGraph(what, capture)
-        undo = Variant("v", (*guided, graph)).apply(subject)
-        try:
+        with treat(subject, Variant("v", (*guided, graph))):
             found = [subject.chunk(index) for index in range(2)]
-        finally:
-            undo()
         assert all(torch.equal(a, b) for a, b in zip(found, chunks(subject, *guided), strict=True))
         with pytest.raises(UserError, match="autograd cannot be captured"):
             chunks(subject, rtc, graph)
@@ -196,14 +191,11 @@ def test_rtc_that_is_turned_on_later_runs_without_the_graph_and_says_so() -> Non
     for what in ("loop", "chunk"):
         emulated = Replayed()
         plain, guided = chunks(subject, count=1)[0], chunks(subject, rtc, count=1)[0]
-        off = CudaGraph(what, emulated).apply(subject)
-        try:
+        with treat(subject, CudaGraph(what, emulated)):
             assert torch.equal(subject.chunk(0), plain)
             with pytest.warns(UserWarning, match=f"graph={what} is not used in calls with RTC: .*guidance"):
                 assert torch.equal(chunks(subject, rtc, count=1)[0], guided)
             assert torch.equal(subject.chunk(0), plain)
-        finally:
-            off()
         assert emulated.recorded == 1
 
 
@@ -218,14 +210,11 @@ def test_prefix_and_loop_together() -> None:
 def test_what_comes_out_is_the_callers_own() -> None:
     subject = tiny("act")
     graph = CudaGraph("chunk", Replayed(WARMUPS))
-    undo = graph.apply(subject)
-    try:
+    with treat(subject, graph):
         first = subject.model_chunk(0)
         kept = first.clone()
         subject.model_chunk(1)
         assert torch.equal(first, kept)
-    finally:
-        undo()
 
 
 def test_another_policys_loop_passes_through() -> None:
@@ -233,12 +222,9 @@ def test_another_policys_loop_passes_through() -> None:
     other = copy.deepcopy(mine)
     capture = Replayed(WARMUPS)
     plain = other.chunk(0)
-    undo = CudaGraph("loop", capture).apply(mine)
-    try:
+    with treat(mine, CudaGraph("loop", capture)):
         assert torch.equal(other.chunk(0), plain)
         assert capture.recorded == 0
-    finally:
-        undo()
 
 
 def test_off_cuda_and_off_its_kind_it_says_so() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.emulated_device import CUDA, TO_DEVICE, TO_HOST, WAIT, EmulatedDevice, Graph
-from support.graph_matrix import chunks, tiny
+from support.devices.emulated_device import CUDA, TO_DEVICE, TO_HOST, WAIT, EmulatedDevice, Graph
+from support.devices.graph_matrix import chunks, tiny
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -32,7 +34,7 @@ from strobe.core.timeline.probe import Hook
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.engines import engine
 from strobe.treatments.engines.backends import OpenVINO, engines_folder
 from strobe.treatments.engines.engine import PartInEngine
@@ -113,17 +115,13 @@ FEW_STEPS = {
 
 
 @functools.cache
-def load_tiny_subject(kind: str) -> Any:
-    overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides), InputOptions(cameras=1))
+def load_short_subject(kind: str) -> Any:
+    return load_tiny_subject(kind, *FEW_STEPS.get(kind, []), cameras=1)
 
 
 def run(subject: Any, *treatments: Any, index: int = 0) -> Any:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.call("inference")(index)
-    finally:
-        undo()
 
 
 def state(module: nn.Module) -> list[Any]:
@@ -271,7 +269,7 @@ def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("kind", "part", "below"), matrix([("act", "model.encoder", ("bf16",)), ("pi05", VISION, ())]))
 def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> None:
-    subject = load_tiny_subject(kind)
+    subject = load_short_subject(kind)
     before, plain = state(subject.module), subject.call("inference")(0)
     treatments = [*map(Precision, below), PartInEngine("openvino", part)]
     got = run(subject, *treatments)
@@ -284,7 +282,7 @@ def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> Non
 
 @pytest.mark.slow("an engine in a whole comparison")
 def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
-    subject = load_tiny_subject("act")
+    subject = load_short_subject("act")
     able = engine.ENGINES["openvino"]().precisions(torch.device("cpu"))
     precision = "bf16" if "bf16" in able else "fp32"
     variants = [Variant("baseline"), Variant("engine", (PartInEngine("openvino", "model.encoder", precision),))]
@@ -333,7 +331,7 @@ LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_ex
 )
 def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, ...]) -> None:
     """Two builds of real architectures each, which take most of the 10 s."""
-    subject = load_tiny_subject(kind)
+    subject = load_short_subject(kind)
     plain = [run(subject, index=index) for index in range(2)]
     engines = [PartInEngine("openvino", part, "fp32") for part in parts]
     spread = torch.stack(plain).std()
@@ -357,18 +355,18 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, .
 def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
     entry = catalogue.find_entry("engine")
     found = {
-        spec["engine.part"]: entry.parts(load_tiny_subject("pi05"), spec)
-        for spec in entry.candidates(load_tiny_subject("pi05"))
+        spec["engine.part"]: entry.parts(load_short_subject("pi05"), spec)
+        for spec in entry.candidates(load_short_subject("pi05"))
     }
     assert found == {
         VISION: ("vision tower",),
         LANGUAGE: ("prefix KV cache",),
         EXPERT: ("denoise step", "action expert"),
     }
-    subject = load_tiny_subject("smolvla")
+    subject = load_short_subject("smolvla")
     parts = {spec["engine.part"] for spec in entry.candidates(subject)}
     assert parts == {"model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"}
-    assert {spec["engine.part"] for spec in entry.candidates(load_tiny_subject("act"))} >= {
+    assert {spec["engine.part"] for spec in entry.candidates(load_short_subject("act"))} >= {
         "model.backbone",
         "model.encoder",
     }
@@ -380,18 +378,15 @@ def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
     paths = {}
     for kind in ("act", "diffusion"):
-        subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+        subject = load_tiny_subject(kind)
         paths[kind] = [spec["engine.part"] for spec in engine.ENTRY.candidates(subject)]
     assert paths["act"][0] == "model"
     assert "diffusion" not in paths["diffusion"], "its forward pass is training's"
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    subject = load_tiny_subject("act")
     baseline = [subject.chunk(index) for index in range(3)]
-    undo = PartInEngine("openvino", "model", "fp32").apply(subject)
-    try:
+    with treat(subject, PartInEngine("openvino", "model", "fp32")):
         for index, wanted in enumerate(baseline):
             torch.testing.assert_close(subject.chunk(index), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
-    finally:
-        undo()
 
 
 def test_a_part_is_read_once_for_all_precisions_and_again_with_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +423,7 @@ def test_an_engine_can_be_built_around_another_one() -> None:
 def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
     with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes depend on values of its inputs"):
-        run(load_tiny_subject("vla_jepa"), part)
+        run(load_short_subject("vla_jepa"), part)
     assert "def forward" not in capfd.readouterr().err, "torch's graph"
 
 

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -67,16 +69,12 @@ def float64_policies() -> Iterator[None]:
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    return load_tiny_subject(kind, image_size=(64, 64))
 
 
 @cache
 def double(kind: str) -> PolicySubject:
-    owner = load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    owner = load_tiny_subject(kind, image_size=(64, 64))
     owner.policy.double()
     return owner
 
@@ -94,11 +92,8 @@ def chunk(owner: PolicySubject, index: int, **options: Any) -> Tensor:
 def treated_chunks(
     owner: PolicySubject, specs: Sequence[Spec], indices: Sequence[int] = (0, 1), **options: Any
 ) -> list[Tensor]:
-    undo = Variant("treated", tuple(catalogue.make(spec) for spec in specs)).apply(owner)
-    try:
+    with treat(owner, Variant("treated", tuple(catalogue.make(spec) for spec in specs))):
         return [chunk(owner, index) for index in indices]
-    finally:
-        undo()
 
 
 @cache
@@ -151,11 +146,8 @@ def test_under_real_time_chunking_they_are_the_same_with_autograd_and_in_closed_
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=8), 2)
     chunks = []
     for added in ([], specs, [{"guidance": "closed form"}], [*specs, {"guidance": "closed form"}]):
-        undo = Variant("it", (rtc, *catalogue.compose(added))).apply(owner)
-        try:
+        with treat(owner, Variant("it", (rtc, *catalogue.compose(added)))):
             chunks.append([owner.chunk(index) for index in (0, 1)])
-        finally:
-            undo()
     for others in chunks[1:]:
         assert all(map(torch.equal, chunks[0], others))
 
@@ -165,14 +157,11 @@ def test_they_compute_less(kind):
     owner = subject(kind)
 
     def flops(specs: Sequence[Spec]) -> int:
-        undo = Variant("it", catalogue.compose(specs)).apply(owner)
-        try:
+        with treat(owner, Variant("it", catalogue.compose(specs))):
             owner.chunk(0)  # what is made once is made
             accounting = Accounting()
             accounting.run(lambda: owner.chunk(0))
             return accounting.total.flop.total()
-        finally:
-            undo()
 
     usual = flops([])
     assert flops([{"prefix_tail": "skipped"}]) < usual
@@ -279,9 +268,7 @@ def test_another_number_of_steps_is_another_table():
 
 
 def test_other_weights_are_another_table():
-    owner = load_subject(
-        PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    owner = load_tiny_subject("pi05", image_size=(64, 64))
     spec = catalogue.make({"timesteps": "precomputed"})
     Variant("it", (spec,)).apply(owner)()
     with torch.no_grad():
@@ -302,7 +289,7 @@ def test_in_bf16_they_are_the_same_policy():
 
 @pytest.mark.parametrize("spec", EXACT, ids=lambda spec: next(iter(spec)))
 def test_other_policies_are_refused_in_a_line_and_other_values_too(spec):
-    owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    owner = load_tiny_subject("act")
     with pytest.raises(UserError, match="this is for pi0"):
         catalogue.make(spec).apply(owner)
     with pytest.raises(UserError, match="is the only value"):
@@ -319,9 +306,6 @@ def test_a_policy_beside_a_treated_one_stays_as_it_was():
         ),
     )
     wanted = chunk(other, 0)
-    undo = Variant("it", catalogue.compose(EXACT)).apply(one)
-    try:
+    with treat(one, Variant("it", catalogue.compose(EXACT))):
         chunk(one, 0)
         assert torch.equal(chunk(other, 0), wanted)
-    finally:
-        undo()

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.required import require_value
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.presence import require_value
+from support.checks.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -16,8 +18,7 @@ from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
+from strobe.lerobot.policies.options import ModelOptions
 from strobe.treatments.inputs import evenly
 from strobe.treatments.numbers.precision import Precision
 from strobe.vision.clips import Clips
@@ -25,23 +26,18 @@ from strobe.vision.model_subject import load_model
 
 
 @cache
-def load_tiny_subject(kind: str) -> Any:
+def load_small_subject(kind: str) -> Any:
     if kind == "vjepa2":
         return load_model(ModelOptions(type=kind, size="tiny", num_frames=8, img_size=96))
     if kind in ("vit", "resnet"):
         return load_model(ModelOptions(type=kind, size="tiny" if kind == "vit" else None, overrides=[]))
     extra = ["--crop_shape=[48,56]", "--num_inference_steps=2"] if kind == "diffusion" else []
-    return load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *extra]), InputOptions(cameras=1)
-    )
+    return load_tiny_subject(kind, *extra, cameras=1)
 
 
 def run_treated(subject: Any, text: str, call: Any, *others: Any) -> Any:
-    undo = Variant("v", (*catalogue.compose(catalogue.parse(text)), *others)).apply(subject)
-    try:
+    with treat(subject, Variant("v", (*catalogue.compose(catalogue.parse(text)), *others))):
         return call()
-    finally:
-        undo()
 
 
 def input_shapes(subject: Any, path: str) -> list[tuple[int, ...]]:
@@ -87,7 +83,7 @@ def test_a_reader_of_single_frames_reads_no_others() -> None:
 
 
 def test_a_video_model_is_given_fewer_frames_and_smaller_images() -> None:
-    subject = load_tiny_subject("vjepa2")
+    subject = load_small_subject("vjepa2")
     plain = subject.call("inference")(0)
     assert input_shapes(subject, "encoder") == [(1, 8, 3, 96, 96)]
     assert run_treated(subject, "frames=4", lambda: input_shapes(subject, "encoder")) == [(1, 4, 3, 96, 96)]
@@ -102,7 +98,7 @@ def test_a_video_model_is_given_fewer_frames_and_smaller_images() -> None:
 @pytest.mark.parametrize("text", ["images=64", "frames=4", "images=128, frames=2"])
 def test_a_video_model_sees_what_one_built_for_that_size_sees(text: str) -> None:
     """Positions, cropping and resizing are those of a model of that size with the same weights."""
-    subject = load_tiny_subject("vjepa2")
+    subject = load_small_subject("vjepa2")
     spec = {key: value for one in catalogue.parse(text) for key, value in one.items()}
     other = load_model(
         ModelOptions(type="vjepa2", size="tiny", num_frames=spec.get("frames", 8), img_size=spec.get("images", 96))
@@ -115,7 +111,7 @@ def test_a_video_model_sees_what_one_built_for_that_size_sees(text: str) -> None
 
 
 def test_what_is_recorded_is_the_variants_own() -> None:
-    subject = load_tiny_subject("vjepa2")
+    subject = load_small_subject("vjepa2")
     variants = [Variant("baseline")]
     variants += [Variant(t, catalogue.compose(catalogue.parse(t))) for t in ("frames=4", "images=64", "int8=dynamic")]
     result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3)))
@@ -143,7 +139,7 @@ def test_what_is_recorded_is_the_variants_own() -> None:
 
 
 def test_pooled_features_are_those_of_all_tokens() -> None:
-    subject = load_tiny_subject("vjepa2")
+    subject = load_small_subject("vjepa2")
     subject.call("inference")(0)
     with torch.no_grad():
         whole = subject.module(**subject._pixels(subject.clips.batch(0, 1)), skip_predictor=True).last_hidden_state
@@ -151,7 +147,7 @@ def test_pooled_features_are_those_of_all_tokens() -> None:
 
 
 def test_a_policys_cameras_are_made_smaller_in_their_own_shape() -> None:
-    subject = load_tiny_subject("act")  # its synthetic camera has 64 × 64 pixels
+    subject = load_small_subject("act")  # its synthetic camera has 64 × 64 pixels
     plain = subject.call("inference")(0)
     assert input_shapes(subject, "model.backbone") == [(1, 3, 64, 64)]
     assert run_treated(subject, "images=32", lambda: input_shapes(subject, "model.backbone")) == [(1, 3, 32, 32)]
@@ -164,7 +160,7 @@ def test_a_policys_cameras_are_made_smaller_in_their_own_shape() -> None:
 
 
 def test_diffusion_crops_by_as_much_and_knows_where_its_keypoints_are() -> None:
-    subject = load_tiny_subject("diffusion")
+    subject = load_small_subject("diffusion")
     encoders = [m for m in subject.module.modules() if hasattr(m, "center_crop")]
     plain, grid = subject.call("inference")(0), encoders[0].pool.pos_grid
     path = next(name for name, m in subject.module.named_modules() if m is encoders[0].backbone)
@@ -196,10 +192,10 @@ REFUSED = {
 @pytest.mark.parametrize(("kind", "text"), REFUSED)
 def test_what_cannot_be_done_is_refused_in_one_line(kind: str, text: str) -> None:
     with pytest.raises(UserError, match=REFUSED[kind, text]) as refused:
-        run_treated(load_tiny_subject(kind), text, lambda: None)
+        run_treated(load_small_subject(kind), text, lambda: None)
     assert "\n" not in str(refused.value)
 
 
 def test_they_are_never_tried_by_themselves() -> None:
     for key in ("frames", "images"):
-        assert not catalogue.find_entry(key).candidates(load_tiny_subject("vjepa2"))
+        assert not catalogue.find_entry(key).candidates(load_small_subject("vjepa2"))

@@ -10,7 +10,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.commands.variants import lever, parse_levers, worth_trying
@@ -37,7 +39,7 @@ ON_A_CPU = ("amp", "channels_last", "fused", "accumulate=2")
 @cache
 def subject(kind: str) -> PolicySubject:
     size = USUAL if kind == "diffusion" else SMALL
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), size)
+    return load_tiny_subject(kind, inputs=size)
 
 
 @cache
@@ -113,13 +115,10 @@ def test_the_optimizer_in_another_form_takes_the_same_step(kind: str, form: str)
 def test_channels_last_gives_the_same_gradient_and_the_bits_back(kind: str):
     before, strides, plain = weights(kind), layouts(kind), gradient(kind)
     treatment = ChannelsLast()
-    undo = treatment.apply(subject(kind))
-    try:
+    with treat(subject(kind), treatment):
         convolution = next(p for p in subject(kind).policy.parameters() if p.dim() == 4 and p.shape[-1] > 1)
         assert convolution.is_contiguous(memory_format=torch.channels_last)
         assert same_bits(before, weights(kind))
-    finally:
-        undo()
     changed = gradient(kind, treatment)
     assert cosine(plain, changed) > 1 - 1e-4
     assert same_bits(before, weights(kind))
@@ -166,15 +165,12 @@ def test_mixed_precision_casts_the_forward_pass_and_keeps_the_direction(kind: st
 
 def test_float16_scales_its_loss_and_its_step_is_finite():
     owner = subject("act")
-    undo = MixedPrecision("fp16").apply(owner)
-    try:
+    with treat(owner, MixedPrecision("fp16")):
         scaler = owner.training.scaler
         assert scaler is not None
         owner.call("training step", 2)(0)
         assert scaler.get_scale() > 1
         assert owner.training.scaler is scaler, "its scale must live through the steps"
-    finally:
-        undo()
     assert owner.training.scaler is None
 
 
@@ -187,9 +183,7 @@ def test_autocast_to_the_other_format_of_16_bits_is_refused_in_a_line():
 
 def test_micro_batches_give_the_batch_s_gradient():
     # In float64 and without noise, where nothing but the order of sums differs.
-    owner = load_subject(
-        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--use_vae=false", "--dropout=0.0"]), SMALL
-    )
+    owner = load_tiny_subject("act", "--use_vae=false", "--dropout=0.0", inputs=SMALL)
     owner.policy.double()
     latent = owner.policy.get_submodule("model.encoder_latent_input_proj")  # which ACT hands float32 zeros
     latent.register_forward_pre_hook(lambda _module, given: (given[0].double(),))
@@ -245,7 +239,7 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
 def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: a scale that is too large once rather than seven times.
     monkeypatch.setattr("strobe.core.studies.shared.gradients.LARGEST_SCALE", 2048.0)
-    owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), SMALL)
+    owner = load_tiny_subject("act", inputs=SMALL)
     variants = [Variant("baseline"), Variant("again"), *parse_levers("amp=fp16,accumulate=2")]
     check = gradients(owner, variants, 2)
     assert not check.note
@@ -316,10 +310,7 @@ def test_a_lever_that_does_not_apply_is_told_in_a_line():
 
 
 def test_the_config_says_what_lerobot_train_casts_to():
-    owner = load_subject(
-        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--use_amp=true"]),
-        InputOptions(image_size=(64, 64)),
-    )
+    owner = load_tiny_subject("act", "--use_amp=true", image_size=(64, 64))
     # LeRobot itself turns use_amp off where it knows no AMP for the device.
     wanted = torch.get_autocast_dtype("cpu") if owner.policy.config.use_amp else None
     assert own_autocast(owner.policy) == wanted

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.made_up_accelerator import Accelerator
+from support.devices.made_up_accelerator import Accelerator
 
 from strobe.core.studies.shared.counting import count
 from strobe.core.treatments.treatment import Treatment, Variant

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.replayed_graph import Replayed
+from support.devices.replayed_graph import Replayed
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError

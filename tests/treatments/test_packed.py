@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.bare import Bare
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.fakes.module_subject import Bare
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
@@ -15,8 +17,6 @@ from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline import section
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import packed
 from strobe.treatments.layers.packed import PackedWeights
@@ -53,12 +53,8 @@ def make_inputs() -> tuple[Tensor, Tensor]:
 
 
 def run(module: nn.Module, *treatments: Treatment, calls: int = 4) -> Tensor:
-    undo = Variant("v", treatments).apply(Bare(module))  # type: ignore[arg-type]
-    try:
-        with torch.no_grad():
-            return [module(*make_inputs()) for _ in range(calls)][-1]
-    finally:
-        undo()
+    with treat(Bare(module), Variant("v", treatments)), torch.no_grad():
+        return [module(*make_inputs()) for _ in range(calls)][-1]
 
 
 def operators(call: Any) -> dict[str, int]:
@@ -150,11 +146,8 @@ def test_it_leaves_no_trace_and_names_the_dtypes_that_gain() -> None:
 @needs_kernels
 def test_gradients_reach_the_weights() -> None:
     module, treatment = Layers(), PackedWeights()
-    undo = Variant("v", (treatment,)).apply(Bare(module.requires_grad_()))  # type: ignore[arg-type]
-    try:
+    with treat(Bare(module.requires_grad_()), Variant("v", (treatment,))):
         module(*make_inputs()).sum().backward()
-    finally:
-        undo()
     assert all(weight.grad is not None for weight in module.parameters())
 
 
@@ -162,14 +155,11 @@ def test_gradients_reach_the_weights() -> None:
 def test_a_compiled_region_calls_the_packed_product() -> None:
     module, treatment = Layers(), PackedWeights()
     wanted = run(module, treatment)
-    undo = Variant("v", (treatment,)).apply(Bare(module))  # type: ignore[arg-type]
-    try:
+    with treat(Bare(module), Variant("v", (treatment,))):
         compiled = torch.compile(module, backend="aot_eager")
         with torch.no_grad():
             assert close(compiled(*make_inputs()), wanted)
             assert operators(lambda: compiled(*make_inputs()))["strobe::packed_linear"] == 7
-    finally:
-        undo()
 
 
 @needs_mkl
@@ -177,21 +167,17 @@ def test_float32_is_packed_for_the_rows_of_the_first_call() -> None:
     layer, treatment = nn.Linear(64, 96).requires_grad_(False), PackedWeights()
     wide, high = torch.randn(1, 5, 64), torch.randn(7, 64)
     wanted, other = layer(wide), layer(high)
-    undo = Variant("v", (treatment,)).apply(Bare(layer))  # type: ignore[arg-type]
-    try:
-        with torch.no_grad():
-            assert torch.allclose(layer(wide), wanted, atol=1e-5)
-            assert "mkl::_mkl_linear" in operators(lambda: layer(wide))
-            for _ in range(packed._AGAIN - 1):  # now and then another length: computed as ever
-                ran = operators(lambda: layer(high))
-                assert "mkl::_mkl_linear" not in ran
-            assert torch.equal(layer(wide), layer(wide))
-            for _ in range(packed._AGAIN):  # another length for good
-                assert torch.allclose(layer(high), other, atol=1e-5)
-            assert "mkl::_mkl_linear" in operators(lambda: layer(high))
-            assert torch.allclose(layer(wide), wanted, atol=1e-5)
-    finally:
-        undo()
+    with treat(Bare(layer), Variant("v", (treatment,))), torch.no_grad():
+        assert torch.allclose(layer(wide), wanted, atol=1e-5)
+        assert "mkl::_mkl_linear" in operators(lambda: layer(wide))
+        for _ in range(packed._AGAIN - 1):  # now and then another length: computed as ever
+            ran = operators(lambda: layer(high))
+            assert "mkl::_mkl_linear" not in ran
+        assert torch.equal(layer(wide), layer(wide))
+        for _ in range(packed._AGAIN):  # another length for good
+            assert torch.allclose(layer(high), other, atol=1e-5)
+        assert "mkl::_mkl_linear" in operators(lambda: layer(high))
+        assert torch.allclose(layer(wide), wanted, atol=1e-5)
 
 
 @needs_mkl
@@ -201,34 +187,26 @@ def test_fused_projections_in_float32_take_other_rows_too() -> None:
     first, more = torch.randn(2, 5, 64), torch.randn(2, 7, 64)
     with torch.no_grad():
         wanted = [module(*given) for given in (first, more)]
-    undo = Variant("v", treatments).apply(Bare(module))  # type: ignore[arg-type]
-    try:
-        with torch.no_grad():
-            for given, right in zip((first, more) * 2, wanted * 2, strict=True):
-                assert torch.allclose(module(*given), right, atol=1e-4)
-    finally:
-        undo()
+    with treat(Bare(module), Variant("v", treatments)), torch.no_grad():
+        for given, right in zip((first, more) * 2, wanted * 2, strict=True):
+            assert torch.allclose(module(*given), right, atol=1e-4)
 
 
 @needs_mkl
 def test_in_float32_its_flop_and_bytes_are_counted_and_autocast_is_left_alone() -> None:
     layer = nn.Linear(64, 96, bias=False).requires_grad_(False)
     accounting, x = Accounting(), torch.randn(5, 64)
-    undo = Variant("v", (PackedWeights(),)).apply(Bare(layer))  # type: ignore[arg-type]
-    try:
-        with torch.no_grad():
-            layer(x)
+    with treat(Bare(layer), Variant("v", (PackedWeights(),))), torch.no_grad():
+        layer(x)
 
-            def work() -> None:
-                with section("all"):
-                    kept.append(layer(x))
+        def work() -> None:
+            with section("all"):
+                kept.append(layer(x))
 
-            kept: list[Tensor] = []
-            accounting.run(work)
-            with torch.autocast("cpu", torch.bfloat16):
-                assert layer(x).dtype is torch.bfloat16
-    finally:
-        undo()
+        kept: list[Tensor] = []
+        accounting.run(work)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer(x).dtype is torch.bfloat16
     assert accounting.flop["float32"] == 2 * 5 * 64 * 96
     assert accounting.accounts["all",].moved_bytes == pytest.approx(4 * (5 * 64 + 64 * 96 + 5 * 96), abs=4)
 
@@ -239,15 +217,11 @@ def test_a_part_alone_is_packed_and_compiled_regions_call_its_product() -> None:
     x = torch.randn(2, 5, 64)
     with torch.no_grad():
         wanted = module(*x)
-    undo = Variant("v", (treatment,)).apply(Bare(module))  # type: ignore[arg-type]
-    try:
-        with torch.no_grad():
-            assert operators(lambda: module(*x))["mkl::_mkl_linear"] == 3
-            compiled = torch.compile(module, backend="aot_eager")
-            assert torch.allclose(compiled(*x), wanted, atol=1e-4)
-            assert operators(lambda: compiled(*x))["mkl::_mkl_linear"] == 3
-    finally:
-        undo()
+    with treat(Bare(module), Variant("v", (treatment,))), torch.no_grad():
+        assert operators(lambda: module(*x))["mkl::_mkl_linear"] == 3
+        compiled = torch.compile(module, backend="aot_eager")
+        assert torch.allclose(compiled(*x), wanted, atol=1e-4)
+        assert operators(lambda: compiled(*x))["mkl::_mkl_linear"] == 3
     assert treatment.traits().labelled_values() == {"weights": "packed", "weights.part": "one"}
 
 
@@ -273,7 +247,7 @@ def test_it_is_for_cpus() -> None:
 
 @functools.cache
 def tiny() -> PolicySubject:
-    return load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu", "--num_inference_steps=2"]))
+    return load_tiny_subject("pi05", "--num_inference_steps=2")
 
 
 @needs_kernels
@@ -281,11 +255,8 @@ def test_a_flow_policy_acts_as_its_bfloat16_self() -> None:
     subject, bf16 = tiny(), Precision("bf16")
 
     def chunk(*treatments: Treatment) -> Tensor:
-        undo = Variant("v", treatments).apply(subject)
-        try:
+        with treat(subject, Variant("v", treatments)):
             return subject.model_chunk(0)
-        finally:
-            undo()
 
     plain, wanted = chunk(bf16), chunk()
     treatment = PackedWeights()

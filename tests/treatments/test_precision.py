@@ -11,7 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.matrix import matrix
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -54,11 +55,8 @@ def apply_precision(precision: Precision, module: nn.Module) -> None:
 
 
 def run_treated(subject: Any, call: Callable[[], Any], *treatments: Any) -> Any:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return call()
-    finally:
-        undo()
 
 
 def trace(module: nn.Module) -> list[Any]:

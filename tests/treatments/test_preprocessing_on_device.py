@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.emulated_device import EmulatedDevice, put, take
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.devices.emulated_device import EmulatedDevice, put, take
+from support.suite.matrix import matrix
 from torch import Tensor
 from transformers import Siglip2ImageProcessor, VJEPA2VideoProcessor
 
@@ -102,7 +103,7 @@ def test_a_policy_s_images_are_prepared_on_the_device(kind: str) -> None:
 
 
 def test_a_step_that_works_on_the_host_alone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions())
+    held = load_tiny_subject("act", inputs=InputOptions())
     step = type(held.loaded.preprocessor.steps[0])
     own = step.__call__
 

@@ -1,4 +1,4 @@
-"""The process's heap and threads as treatments, checked in a process of their own (`support/process_checks.py`).
+"""The process's heap and threads as treatments, checked in a process of their own.
 
 The heap of a process that has run other tests is full of holes, in which page faults cannot be counted.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from support import warm
-from support.places import TESTS
+from support.suite import warm
+from support.suite.places import TESTS
 
 from strobe.treatments.process_settings import Threads
 
 # The layout of a heap is chance: beside other work, about one fresh process in six holds its memory in none of the ways
 # that the checks count. What is broken is so in each of them.
 TRIES = 6
-CHECKS = TESTS / "support" / "process_checks.py"
+CHECKS = TESTS / "support" / "programs" / "process_checks.py"
 
 
 def test_memory_and_threads_are_switched_and_put_back_in_a_fresh_process():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
+from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.errors import UserError

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.bare import Bare
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.fakes.module_subject import Bare
+from support.suite.matrix import matrix
 from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
@@ -17,8 +19,6 @@ from strobe.core.errors import UserError
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import projections
 from strobe.treatments.layers.attention import FusedAttention
@@ -31,15 +31,12 @@ STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps"}
 @functools.cache
 def tiny(kind: str) -> PolicySubject:
     steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))  # type: ignore[return-value]
+    return load_tiny_subject(kind, *steps)  # type: ignore[return-value]
 
 
 def chunk(subject: PolicySubject, *treatments: Treatment, index: int = 0) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.model_chunk(index)
-    finally:
-        undo()
 
 
 def fingerprint(module: nn.Module) -> list[Any]:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from lerobot.policies.wall_x import modeling_wall_x
 from lerobot.policies.wall_x.qwen_model import qwen2_5_vl_moe
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_cache import PromptOnce
 
@@ -32,12 +32,12 @@ class _Wide(ModuleType):
 
 @pytest.fixture(scope="module")
 def subject() -> PolicySubject:
-    return load_subject(PolicyOptions(type="wall_x", size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject("wall_x")
 
 
 @pytest.fixture
 def wide() -> Iterator[PolicySubject]:
-    found = load_subject(PolicyOptions(type="wall_x", size="tiny", overrides=["--device=cpu"]))
+    found = load_tiny_subject("wall_x")
     found.policy.double()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modeling_wall_x, "torch", _Wide("torch"))
@@ -87,14 +87,10 @@ def test_the_language_model_does_a_quarter_of_its_work(subject: PolicySubject) -
 
 def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, monkeypatch) -> None:
     monkeypatch.setattr(qwen2_5_vl_moe, "create_causal_mask", lambda **_: None)
-    undo = PromptOnce().apply(subject)
-    try:
-        with pytest.raises(UserError, match="the prompt attends to the actions"):
-            subject.chunk(0)
-    finally:
-        undo()
+    with treat(subject, PromptOnce()), pytest.raises(UserError, match="the prompt attends to the actions"):
+        subject.chunk(0)
 
 
 def test_it_is_for_policies_that_run_the_prompt_again() -> None:
     with pytest.raises(UserError, match=r"^act: prompt is for wall_x$"):
-        PromptOnce().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))
+        PromptOnce().apply(load_tiny_subject("act"))

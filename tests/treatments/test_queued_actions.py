@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 import torch
-from support.tiny_policies import build
+from support.builders.tiny_policies import build
 
 from strobe.core.errors import UserError
 from strobe.lerobot.config_fields import Settings

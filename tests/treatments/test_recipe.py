@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.suite.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import ROUNDING, Guard
@@ -29,15 +30,13 @@ from strobe.core.treatments.recipe import (
 )
 from strobe.core.treatments.treated import Treated
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking, switch
 
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject(kind)
 
 
 def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.emulated_device import EmulatedDevice, Graph
-from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
-from support.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
-from support.matrix import matrix
-from support.replayed_graph import Replayed
-from support.trained import all_levers, train_both_ways
+from support.checks.treatment_block import treat
+from support.devices.emulated_device import EmulatedDevice, Graph
+from support.devices.graph_matrix import Case, exact, judge, observations, rounding, tiny
+from support.devices.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
+from support.devices.replayed_graph import Replayed
+from support.devices.training_pair import all_levers, train_both_ways
+from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.treatments import catalogue
@@ -91,11 +92,8 @@ def test_prompts_in_buckets_act_as_the_policy_does(names: tuple[str, ...]) -> No
     with EmulatedDevice() as device, device.holding(subject):
         capture = Graph(device, 2)
         composed = catalogue.compose([spec for name in names for spec in catalogue.parse(name)])
-        undo = Variant("v", (*composed, CudaGraph("chunk", capture))).apply(subject)
-        try:
+        with treat(subject, Variant("v", (*composed, CudaGraph("chunk", capture)))):
             found = [subject.act(dict(prompted_observation("smolvla", number)), number).clone() for number in numbers]
-        finally:
-            undo()
     assert capture.recorded == 3, "16, 32 and 48 tokens"
     for ours, theirs in zip(found, plain, strict=True):
         assert float((ours - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
@@ -109,13 +107,10 @@ def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:
     subject, seen = tiny("pi05"), [dict(one) for one in observations("pi05")]
     with EmulatedDevice() as device, device.holding(subject):
         plain = [subject.act(dict(one), 0).clone() for one in seen[:2]]
-        undo = Variant("v", (CudaGraph("loop", Graph(device, 2)),)).apply(subject)
-        try:
+        with treat(subject, Variant("v", (CudaGraph("loop", Graph(device, 2)),))):
             with torch.inference_mode():
                 found = [subject.act(dict(seen[0]), 0).clone()]
             found.append(subject.act(dict(seen[1]), 0).clone())
-        finally:
-            undo()
     assert all(map(torch.equal, found, plain))
 
 
@@ -125,8 +120,7 @@ def test_a_call_through_a_graph_walks_no_modules(monkeypatch: pytest.MonkeyPatch
     model: Any = subject.policy.model
     with EmulatedDevice() as device, device.holding(subject):
         plain = subject.act(dict(seen), 0).clone()
-        undo = Variant("v", (CudaGraph("chunk", Graph(device, 2)),)).apply(subject)
-        try:
+        with treat(subject, Variant("v", (CudaGraph("chunk", Graph(device, 2)),))):
             assert torch.equal(subject.act(dict(seen), 0), plain)
             monkeypatch.setattr(model, "train", lambda mode=True: pytest.fail("walked again"))
             assert torch.equal(subject.act(dict(seen), 0), plain)
@@ -134,8 +128,6 @@ def test_a_call_through_a_graph_walks_no_modules(monkeypatch: pytest.MonkeyPatch
             subject.policy.train()
             assert torch.equal(subject.act(dict(seen), 0), plain)
             assert not model.training
-        finally:
-            undo()
 
 
 @pytest.mark.parametrize(("kind", "checkpoints"), [("pi05", True), ("smolvla", False)])

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 from torch import nn
 
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue, room
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import OpenVINO
@@ -29,7 +29,7 @@ MIB, GIB = 2**20, 2**30
 
 @pytest.fixture(scope="module")
 def policy() -> PolicySubject:
-    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1))
+    return load_tiny_subject("act", cameras=1)
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +60,7 @@ def test_a_copy_that_does_not_fit_is_refused_and_one_that_fits_is_made(policy, s
 
 
 def test_a_stack_of_projections_that_does_not_fit_is_refused(small) -> None:
-    smolvla = load_subject(
-        PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1)
-    )
+    smolvla = load_tiny_subject("smolvla", cameras=1)
     small(1000)
     with pytest.raises(UserError, match=r"a stack of the projections .* takes 0\.\d GiB more, and 0\.0 GiB are free"):
         catalogue.make({"projections": "fused"}).apply(smolvla)
@@ -72,22 +70,16 @@ def test_a_stack_of_projections_that_does_not_fit_is_refused(small) -> None:
 
 @needs_kernels
 def test_a_packed_copy_counts_beside_the_narrow_one(policy, small) -> None:
-    undo = catalogue.make({"precision": "bf16"}).apply(policy)
-    try:
+    with treat(policy, catalogue.make({"precision": "bf16"})):
         small(1000)
         with pytest.raises(UserError, match="a packed copy of the weights takes"):
             catalogue.make({"weights": "packed"}).apply(policy)
-    finally:
-        undo()
 
 
 @needs_kernels
 def test_what_is_packed_at_the_first_call_is_spoken_for_until_then(small) -> None:
-    smolvla = load_subject(
-        PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1)
-    )
-    undo = catalogue.make({"precision": "bf16"}).apply(smolvla)
-    try:
+    smolvla = load_tiny_subject("smolvla", cameras=1)
+    with treat(smolvla, catalogue.make({"precision": "bf16"})):
         whole = packed._bytes(smolvla.module, [torch.bfloat16])
         small(1.5 * whole / room.SHARE)
         first, second = (catalogue.make({"weights": "packed"}) for _ in range(2))
@@ -97,8 +89,6 @@ def test_what_is_packed_at_the_first_call_is_spoken_for_until_then(small) -> Non
         smolvla.call("inference", 1)(0)  # by now the first has taken most of its own
         undo_first()
         second.apply(smolvla)()
-    finally:
-        undo()
 
 
 def test_where_an_engine_fits_and_its_file_does_not_none_is_kept(policy, monkeypatch) -> None:

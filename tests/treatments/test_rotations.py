@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Undo, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
+from strobe.lerobot.policies.options import ModelOptions
 from strobe.vision.model_subject import load_model
 
 ATTENTION = "encoder.layer.0.attention"
@@ -104,7 +104,7 @@ def test_what_is_printed_of_the_part_says_so_while_it_is_on() -> None:
 
 def test_only_v_jepa_2_has_it() -> None:
     assert list(catalogue.find_entry("rotations").candidates(subject())) == [{"rotations": "once"}]
-    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1))
+    act = load_tiny_subject("act", cameras=1)
     assert not catalogue.find_entry("rotations").candidates(act)
     with pytest.raises(UserError, match="V-JEPA 2's attention, and it has none"):
         catalogue.make({"rotations": "once"}).apply(act)

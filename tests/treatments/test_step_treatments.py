@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
 
 from strobe.core.errors import UserError
 from strobe.core.measure.accounting import Accounting
@@ -34,14 +36,11 @@ def test_conditioning_once_gives_the_same_actions_for_less(dit: PolicySubject) -
     policy: Any = dit.policy
     layer = policy.noise_predictor.transformer_blocks[0].adaLN_modulation[-1]
     once = 2e-9 * len(policy.noise_predictor.transformer_blocks) * (layer.in_features - 32) * layer.out_features
-    undo = make({"conditioning": "once"}).apply(dit)
-    try:
+    with treat(dit, make({"conditioning": "once"})):
         for index in (0, 1, 2, 0):  # each chunk has a share of its own
             torch.testing.assert_close(dit.chunk(index), bare[index], rtol=1e-4, atol=1e-3)
         assert cost - gflop(dit) == pytest.approx(3 * once)  # of four steps
         dit.call("training forward", 2)(0)  # which no sampling begins
-    finally:
-        undo()
     assert torch.equal(dit.chunk(0), bare[0])
 
 
@@ -69,7 +68,7 @@ def test_in_bf16_it_sees_the_features_as_the_layers_do(dit: PolicySubject) -> No
 
 
 def test_it_is_offered_to_its_family_alone() -> None:
-    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    act = load_tiny_subject("act")
     assert not find_entry("conditioning").candidates(act)
     with pytest.raises(UserError, match="conditioning is for multi_task_dit"):
         make({"conditioning": "once"}).apply(act)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.checks.treatment_block import treat
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.passes.operator_support import create_op_support
@@ -137,11 +138,8 @@ def engine(precision: str, path: str = VISION) -> Any:
 
 
 def run(subject: Any, *treatments: Any) -> Tensor:
-    undo = Variant("v", treatments).apply(subject)
-    try:
+    with treat(subject, Variant("v", treatments)):
         return subject.call("inference")(0)
-    finally:
-        undo()
 
 
 def test_what_stayed_with_torch_is_in_the_traits_also_of_an_engine_from_the_cache(

@@ -6,22 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+from support.builders.tiny_policies import load_tiny_subject
 from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_inputs import PresentViews
 
 
 def load(cameras: int = 2, *overrides: str) -> PolicySubject:
-    return load_subject(
-        PolicyOptions(type="evo1", size="tiny", overrides=["--device=cpu", *overrides]), InputOptions(cameras=cameras)
-    )
+    return load_tiny_subject("evo1", *overrides, cameras=cameras)
 
 
 @pytest.fixture
@@ -75,4 +72,4 @@ def test_it_is_offered_where_a_view_is_empty() -> None:
     assert entry.parts(load(), {"views": "present"}) == ("vision tower", "language model")
     assert list(entry.candidates(load(3))) == []
     with pytest.raises(UserError, match=r"^act: views is for evo1$"):
-        PresentViews().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))
+        PresentViews().apply(load_tiny_subject("act"))

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.checks.treatment_block import treat
+from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.errors import UserError
@@ -15,8 +17,6 @@ from strobe.core.families.sampling import Words
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow import text
 from strobe.treatments.flow.text import WordsOnce
@@ -26,7 +26,7 @@ KINDS = ("fastwam", "multi_task_dit")
 
 @cache
 def tiny(kind: str) -> PolicySubject:
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject(kind)
 
 
 def encoder(owner: PolicySubject) -> Any:
@@ -35,11 +35,8 @@ def encoder(owner: PolicySubject) -> Any:
 
 def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None) -> list[Tensor]:
     """Return the actions of one observation for each of ``tasks`` in turn."""
-    undo = Variant("it", (treatment,) if treatment else ()).apply(owner)
-    try:
+    with treat(owner, Variant("it", (treatment,) if treatment else ())):
         return [owner.act(owner.observation(0) | {"task": task}, seed=0) for task in tasks]
-    finally:
-        undo()
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
@@ -101,4 +98,4 @@ def test_no_more_tasks_are_kept_than_a_few() -> None:
 
 def test_it_is_for_policies_with_a_text_encoder_apart() -> None:
     with pytest.raises(UserError, match=r"^act: words is for fastwam, multi_task_dit$"):
-        WordsOnce().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))
+        WordsOnce().apply(load_tiny_subject("act"))

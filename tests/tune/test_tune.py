@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_up_episodes import start_digest
-from support.made_up_simulator import Lines, make_request, plan
-from support.shown import console_text
+from support.checks.renderings import console_text
+from support.fakes.made_up_episodes import start_digest
+from support.fakes.made_up_simulator import Lines, make_request, plan
 
 from strobe.core import kinds
 from strobe.core.report import markdown

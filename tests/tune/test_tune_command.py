@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stored import logged_episodes, sole_run
+from support.checks.run_contents import logged_episodes, sole_run
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store

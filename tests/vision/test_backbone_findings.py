@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.findings_results import approve_findings, make_measurement, result
-from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retime_trace
-from support.sleeper import Clock
+from support.examples.findings_results import approve_findings, make_measurement, result
+from support.fakes.clocked_backbone import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retime_trace
 
 from strobe.core import slices
 from strobe.core.cli.main import main
@@ -32,11 +31,6 @@ FAULTS = {
 }  # fmt: skip
 TINY = ["--model.type=vjepa2", "--model.size=tiny"]
 PRECISIONS = ["compare", "--precision=fp32,bf16", "--iterations=8"]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock().wind(monkeypatch)
 
 
 @pytest.fixture

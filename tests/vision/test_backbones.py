@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from support.matrix import matrix
+from support.suite.matrix import matrix
 from transformers import CONFIG_MAPPING, AutoModel
 
 from strobe.core.errors import UserError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.refused import assert_refused
-from support.stored import load_stored
+from support.checks.refusals import assert_refused
+from support.checks.run_contents import load_stored
+from support.suite.places import find_only_run
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
@@ -20,11 +20,6 @@ from strobe.sweep.execute import Outcome
 from strobe.sweep.table import tabulate
 
 TINY = ["--model.type=vjepa2", "--model.size=tiny", "--iterations=8"]
-
-
-def find_only_run(folder: Path) -> Path:
-    (found,) = [path.parent for path in folder.rglob("result.json")]
-    return found
 
 
 def test_breakdown_of_a_backbone(tmp_path, capsys):

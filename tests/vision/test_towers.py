@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.matrix import matrix
+from support.suite.matrix import matrix
 from transformers import AutoModel
 
 from strobe.core.errors import UserError

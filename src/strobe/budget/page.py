@@ -33,16 +33,17 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
             "asynchrony", f"Asynchronous execution (RTC) at {budget.control_hz:g} Hz", table(budget.asynchrony, _TICKS)
         )
     )
-    return frame.document(budget, _answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
+    return frame.document(budget, answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
 
 
-def _answers(budget: Budget) -> list[str]:
+def answers(budget: Budget) -> list[str]:
+    """Return the decision, its figures, the next step and what asynchronous execution would allow."""
     decision, figures, following = (
         _describe_medians(budget) if budget.judged.in_time is None else _describe_chunks(budget)
     )
     figures += [_describe_line(budget.total)] if budget.total is not None else []
-    answers = [decision, " ".join(figures), *([f"Next: {following}"] if following else [])]
-    return [*answers, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]
+    sentences = [decision, " ".join(figures), *([f"Next: {following}"] if following else [])]
+    return [*sentences, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]
 
 
 def _describe_chunks(budget: Budget) -> tuple[str, list[str], str | None]:

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
-from strobe.policy_cli.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.policy_cli.run_flags import RunConfig, check_pace, check_phases, check_recipe, read_flags
 from strobe.policy_cli.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 
 PHASES = ("inference", "training forward", "training step")
@@ -57,21 +57,21 @@ class BreakdownConfig(RunConfig):
     phases: list[str] = field(default_factory=lambda: ["inference"])
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
+def read(argv: Sequence[str]) -> BreakdownConfig:
     """Return the command's flags, checked. Raises UserError."""
-    flags, config = read_flags(BreakdownConfig, argv)
+    config = read_flags(BreakdownConfig, argv)
     for phase in config.phases:
         if phase not in PHASES:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
-    check_phases(flags, config.phases)
+    check_phases(config.subject, config.phases)
     check_pace(config, config.phases)
-    check_recipe(flags, config.recipe, config.phases)
-    return flags, config
+    check_recipe(config.subject, config.recipe, config.phases)
+    return config
 
 
-def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
+def study(config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError; KeyboardInterrupt before the first measurement."""
-    subject = load_subject(flags, config, live)
+    subject = load_subject(config, live)
     from strobe.core.studies.breakdown import breakdown
     from strobe.core.treatments.recipe import load_rungs
     from strobe.core.treatments.treatment import Treatment, Variant
@@ -91,7 +91,7 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     result.notes += recipe_notes(config.recipe)
     sections = [measurement.sections for measurement in measured]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
-    return profilers.look(build_study_answer(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
+    return profilers.look(build_study_answer(result, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
 run = Command(

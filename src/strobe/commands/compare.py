@@ -68,7 +68,7 @@ from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
-from strobe.policy_cli.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.policy_cli.run_flags import RunConfig, check_pace, check_phases, check_recipe, read_flags
 from strobe.policy_cli.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ class CompareConfig(RunConfig):
     variant: list[str] = field(default_factory=list)
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
+def read(argv: Sequence[str]) -> CompareConfig:
     """Return the command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
-    flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
+    config = read_flags(CompareConfig, rest, extra=["--variant"])
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
@@ -110,17 +110,17 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
-    check_phases(flags, [config.phase])
+    check_phases(config.subject, [config.phase])
     check_pace(config, [config.phase])
     config.variant = texts
-    if isinstance(flags, FactoryOptions) and config.closed_form:
+    if isinstance(config.subject, FactoryOptions) and config.closed_form:
         raise UserError("--closed_form is for the guidance of Real-Time Chunking, which needs a policy of LeRobot")
     if config.levers:
         others = config.precision or config.closed_form or config.recipe or config.rtc is not None
         check_levers(config.levers, config.phase, other_flags=bool(others))
     precisions(config.precision, "cpu")
     recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
-    if not isinstance(flags, PolicyOptions) and not (
+    if not isinstance(config.subject, PolicyOptions) and not (
         texts or config.precision.strip() or config.compile or config.recipe
     ):
         raise UserError(
@@ -130,8 +130,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     if texts or config.levers or config.precision or config.rtc is not None:
         check_variants(config)
     for path in recipes:
-        check_recipe(flags, path, [config.phase])
-    return flags, config
+        check_recipe(config.subject, path, [config.phase])
+    return config
 
 
 def check_variants(config: CompareConfig) -> None:
@@ -142,9 +142,9 @@ def check_variants(config: CompareConfig) -> None:
     check(parse_requested_variants(config))
 
 
-def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
+def study(config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
-    subject = load_subject(flags, config, live)
+    subject = load_subject(config, live)
     from strobe.commands.variants import compose
     from strobe.core.studies.compare import compare
 
@@ -158,7 +158,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     exported = {each.name for each in composed.variants if any(one.key == "exported" for one in each.treatments)}
     found = {pair.outcome for pair in result.comparisons if pair.candidate in exported}
     code = next((EXIT_CODES[outcome] for outcome in ("broken", "not judged") if outcome in found), None)
-    answer = build_study_answer(result, flags, config, [measured.sections], code=code)
+    answer = build_study_answer(result, config, [measured.sections], code=code)
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 

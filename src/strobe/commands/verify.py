@@ -37,12 +37,11 @@ from typing import TypedDict
 
 from strobe.core import slices
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.policies.options import FactoryOptions
-from strobe.policy_cli.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
+from strobe.policy_cli.run_flags import InputFlags, RecipeFlags, check_recipe, read_flags
 from strobe.policy_cli.subject import build_study_answer, load_subject, recipe_notes
 from strobe.policy_cli.subject_flags import ModelFlags
 
@@ -65,7 +64,7 @@ class Effort(TypedDict):
 
 
 @dataclass
-class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
+class VerifyConfig(RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
     # Folder that strobe export wrote. Strobe runs its program as a user does, with the same noise. If the export
@@ -88,37 +87,38 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
         return Effort(count=self.observations, passes=self.passes, seconds=self.seconds or math.inf)
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
+def read(argv: Sequence[str]) -> VerifyConfig:
     """Return the command's flags, checked. Raises UserError."""
     from strobe.core.measure.guard import Guards
 
-    flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
-    if isinstance(flags, ModelFlags):
+    config = read_flags(VerifyConfig, argv, refused=REFUSED)
+    if isinstance(config.subject, ModelFlags):
         raise UserError("a model has no actions: strobe compare shows how far its features change")
     if config.exported is not None:
-        _check_export(flags, config)
+        _check_export(config)
     elif config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
     if config.recipe is not None:
-        check_recipe(flags, config.recipe, ["inference"])
-    Guards.from_flag(config.guard, "outputs" if isinstance(flags, FactoryOptions) else "actions", "strobe optimize")
-    return flags, config
+        check_recipe(config.subject, config.recipe, ["inference"])
+    judged = "outputs" if isinstance(config.subject, FactoryOptions) else "actions"
+    Guards.from_flag(config.guard, judged, "strobe optimize")
+    return config
 
 
-def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
-    if isinstance(flags, FactoryOptions):
+def _check_export(config: VerifyConfig) -> None:
+    if isinstance(config.subject, FactoryOptions):
         raise UserError("--exported is for policies of LeRobot")
     if config.exported is not None and not (config.exported / "export.json").is_file():
         raise UserError(f"--exported={config.exported}: this folder has no export.json (of strobe export)")
 
 
-def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
+def study(config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe, or the export, on it. Raises UserError."""
     verify_export = None if config.exported is None else slices.require_offer("verification of exports")
-    subject = load_subject(flags, config, live)
+    subject = load_subject(config, live)
     if verify_export is not None:
         result = verify_export(subject, config, config.exported, live)
-        return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
+        return build_study_answer(result, config, code=EXIT_CODES[result.outcome])
     from strobe.core.measure.guard import Guards
     from strobe.core.results.recipe import require_kind
     from strobe.core.studies.verify_outputs import verify_recipe
@@ -136,7 +136,7 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     else:
         result = verify(require_policy(subject), recipe, name, guards, live, **config.effort)
     result.notes += recipe_notes(config.recipe)
-    return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
+    return build_study_answer(result, config, code=EXIT_CODES[result.outcome])
 
 
 run = Command(

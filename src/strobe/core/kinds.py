@@ -22,6 +22,11 @@ def document(answer: Answer, depth: int | None = None) -> Document:
     return _page(answer.study).outline(answer, depth)
 
 
+def headline(answer: Answer) -> str:
+    """Return the first sentence of a report on ``answer``; its title if there is none."""
+    return next(iter(_page(answer.study).answers(answer)), answer.title)
+
+
 def figures(answer: Answer, depth: int | None = None) -> Plots:
     """Return the plots of each section of the document, by the section's key."""
     return _page(answer.study).plots(answer, depth)

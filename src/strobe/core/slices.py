@@ -107,7 +107,7 @@ class Slice:
         records: name of a record in the answers of the core → its class.
         rules: study of another slice → names of rules on it.
         shows: study of another slice → names of modules with more of its page; see `strobe.core.report.frame.Part`.
-        looks: study → names of functions of its answer, the subject's flags and the config, which add to the answer.
+        looks: study → names of functions of its answer and its command's config, which add to the answer.
         offers: what the core can do only with this slice → the name of the function that does it.
         sources: where commands get other subjects.
         families: names of packages, each file of which has a ``FAMILY``.

@@ -70,25 +70,26 @@ class DataloaderConfig(OutputFlags):
     encodings: bool = False
     # Number of episodes in that sample.
     encoding_episodes: int = field(default=2, metadata=minimum_bound(1))
+    theirs: list[str] = field(init=False, default_factory=list)  # lerobot-train's arguments
 
 
-def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str]]:
-    """Return the command's flags, the candidates that they name, and lerobot-train's flags. Raises UserError."""
+def read(argv: Sequence[str]) -> DataloaderConfig:
+    """Return the command's flags, and lerobot-train's, checked. Raises UserError."""
     own, after = split_lerobot(argv)
     config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
-    options = search_options(config)
-    theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
-    check(theirs, "lerobot-train", ours=option_names(DataloaderConfig))
-    return config, options, theirs
+    search_options(config)  # checks them
+    config.theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
+    check(config.theirs, "lerobot-train", ours=option_names(DataloaderConfig))
+    return config
 
 
-def study(config: DataloaderConfig, options: SearchOptions, theirs: list[str], live: Live) -> Studied:
+def study(config: DataloaderConfig, live: Live) -> Studied:
     """Search for the settings. Raises UserError; KeyboardInterrupt if nothing was measured by then."""
-    flags = {"dataloader": config, "lerobot-train": theirs}
-    return Studied(search(config, options, theirs, live), flags, config.output_dir, config.thresholds)
+    flags = {"dataloader": config, "lerobot-train": config.theirs}
+    return Studied(search(config, live), flags, config.output_dir, config.thresholds)
 
 
-def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[str], live: Live) -> Dataloader:
+def search(config: DataloaderConfig, live: Live) -> Dataloader:
     """Parse lerobot-train's flags, measure the step, search. Raises UserError, KeyboardInterrupt."""
     live.stage("reading lerobot-train's flags")
     from strobe.dataloader import process as loading
@@ -101,11 +102,11 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
     from strobe.dataloader.preparation import StepNeeds, training_device
     from strobe.train.watch import train_config
 
-    train = train_config(theirs, measuring=True)
+    train = train_config(config.theirs, measuring=True)
     if train.dataset.streaming:
         raise UserError("--dataset.streaming: a streamed dataset has another loader, for which there is no search")
     device = torch.device(training_device(train))
-    steps = StepNeeds(train, live)
+    steps, options = StepNeeds(train, live), search_options(config)
 
     def need(batch_size: int) -> StepNeed | None:
         if options.needed is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from strobe.core.findings.texts import Found, finding
+from collections.abc import Iterator
+
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.finding import Finding
 from strobe.dataloader.results import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 
 MIN_ENCODING_GAIN = 1.2  # × the samples per second of the original dataset: with less, encoding it again hardly pays
@@ -16,28 +18,21 @@ def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | N
     return recommended, need, next((row for row in answer.rows if row.own), None)
 
 
-@finding("own-loader-fails", "warning")
-def failing_own_loader(answer: Dataloader, _: Thresholds) -> Found:
-    """A loader with your flags does not run here.
-
-    Found: {own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.
-    Why: lerobot-train would start, and end when a worker dies, perhaps after hours.
-    Do: Train with the flags that this report recommends, or add what this machine lacks.
-    """
+def failing_own_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     own = _users_case(answer)[2]
     if own is not None and own.status in ("refused", "failed"):
-        yield {"shared_most_bytes": float(own.shared_most_bytes)}, locals()
+        yield Finding(
+            rule="own-loader-fails",
+            level="warning",
+            title="A loader with your flags does not run here",
+            found=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
+            why="lerobot-train would start, and end when a worker dies, perhaps after hours.",
+            do="Train with the flags that this report recommends, or add what this machine lacks.",
+            evidence={"shared_most_bytes": float(own.shared_most_bytes)},
+        )
 
 
-@finding("loader-slower-than-step", "{level}")
-def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
-    """{how}: {own:,.1f} samples/s against {needed:,.1f}.
-
-    Found: Your loader delivers {span}; the step needs {needed:,.1f} samples/s.
-    Why: The device waits for every batch that is not ready.
-    Do: {do}
-    Gain: {gain}
-    """
+def starving_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     recommended, need, row = _users_case(answer)
     if recommended is None or need is None or recommended.own is None:
         return
@@ -53,34 +48,36 @@ def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
         gain = f"at most {now - then:,.0f} of {now:,.0f} ms per step, {hours:.2g} h of {recommended.steps:,} steps, "
         gain += "computed from the rates of loader and step, measured separately."
     how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
-    span = _span(own)
-    yield {"own": own.samples_per_s, "needed": needed, "chosen": chosen}, locals()
+    yield Finding(
+        rule="loader-slower-than-step",
+        level=level,
+        title=f"{how}: {own.samples_per_s:,.1f} samples/s against {needed:,.1f}",
+        found=f"Your loader delivers {_span(own)}; the step needs {needed:,.1f} samples/s.",
+        why="The device waits for every batch that is not ready.",
+        do=do,
+        gain=gain,
+        evidence={"own": own.samples_per_s, "needed": needed, "chosen": chosen},
+    )
 
 
-@finding("loader-feeds-step", "good")
-def sufficient_loader(answer: Dataloader, _: Thresholds) -> Found:
-    """Your loader feeds the step: {own:,.1f} samples/s against {needed:,.1f}.
-
-    Found: It delivers {span}.
-    Why: The step is slower than the loader, so data does not limit the training.
-    Do: Keep your loader. See where the step spends its time: strobe breakdown --phases='[training step]'.
-    """
+def sufficient_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     recommended, need, row = _users_case(answer)
     if recommended is None or need is None or row is None or row.settings.num_workers == 0:
         return
     own = recommended.own
     if own is not None and own.interval is not None and own.interval.low >= need.samples_per_s:
-        yield {"own": own.samples_per_s, "needed": need.samples_per_s}, {"span": _span(own)}
+        yield Finding(
+            rule="loader-feeds-step",
+            level="good",
+            title=f"Your loader feeds the step: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
+            found=f"It delivers {_span(own)}.",
+            why="The step is slower than the loader, so data does not limit the training.",
+            do="Keep your loader. See where the step spends its time: strobe breakdown --phases='[training step]'.",
+            evidence={"own": own.samples_per_s, "needed": need.samples_per_s},
+        )
 
 
-@finding("no-loader-feeds-step", "warning")
-def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Found:
-    """No loader {which} feeds the step: the best delivers {chosen:,.1f} samples/s of {needed:,.1f}.
-
-    Found: {span} with {flags}, on {answer.machine.cores} cores.
-    Why: Even with the best setting the device waits for {idle:whole percent} of the time.
-    Do: {do}
-    """
+def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     recommended, need = _users_case(answer)[:2]
     if recommended is None or need is None:
         return
@@ -95,8 +92,17 @@ def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Found:
             f"Try more workers: --workers={still},{2 * still},{4 * still}. With {still}, the most ",
         )
         do += "that was tried, the rate still grew."
-    span, flags = _span(chosen), " ".join(recommended.flags)
-    yield {"chosen": chosen.samples_per_s, "needed": needed, "idle": 1 - chosen.samples_per_s / needed}, locals()
+    idle = 1 - chosen.samples_per_s / needed
+    yield Finding(
+        rule="no-loader-feeds-step",
+        level="warning",
+        title=f"No loader {which} feeds the step: the best delivers {chosen.samples_per_s:,.1f} samples/s of "
+        f"{needed:,.1f}",
+        found=f"{_span(chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
+        why=f"Even with the best setting the device waits for {100 * idle:.0f} % of the time.",
+        do=do,
+        evidence={"chosen": chosen.samples_per_s, "needed": needed, "idle": idle},
+    )
 
 
 def _grows_at_the_edge(answer: Dataloader) -> int | None:
@@ -115,14 +121,7 @@ def _grows_at_the_edge(answer: Dataloader) -> int | None:
     return most if fewer and max(fewer, key=lambda each: each[0])[1].high < ends.low else None
 
 
-@finding("more-workers-slower", "info")
-def more_workers(answer: Dataloader, _: Thresholds) -> Found:
-    """More workers are slower: {many:.0f} deliver {loss:whole percent} less than {few:.0f}.
-
-    Found: {many_span} with {many:.0f}, {few_span} with {few:.0f} (prefetch {prefetch}, {answer.machine.cores} cores).
-    Why: Workers beyond the cores wait for one another, and each decoder may start threads of its own.
-    Do: Do not raise --num_workers above the numbers that the table shows to help.
-    """
+def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     rated = [
         (row.settings, row.rate, row.rate.interval)
         for row in answer.rows
@@ -138,18 +137,19 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Found:
     ]
     if losses:
         loss, few, few_rate, many, many_rate = max(losses, key=lambda pair: pair[0])
-        prefetch, many_span, few_span = few.prefetch_factor, _span(many_rate), _span(few_rate)
-        yield {"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss}, locals()
+        yield Finding(
+            rule="more-workers-slower",
+            level="info",
+            title=f"More workers are slower: {many.num_workers} deliver {100 * loss:.0f} % less than {few.num_workers}",
+            found=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} (prefetch "
+            f"{few.prefetch_factor}, {answer.machine.cores} cores).",
+            why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
+            do="Do not raise --num_workers above the numbers that the table shows to help.",
+            evidence={"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss},
+        )
 
 
-@finding("start-up-long", "{level}")
-def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
-    """Starting the workers takes as long as {steps:,.0f} steps: {first_batch_s:.1f} s.
-
-    Found: That is the time to the first batch, with {own.start_method}. A step takes {step_ms:,.0f} ms.
-    Why: {why}
-    Do: {do}
-    """
+def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     recommended, _, row = _users_case(answer)
     if recommended is None or recommended.step_ms_then is None or row is None:
         return
@@ -170,17 +170,18 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
     if fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s:
         flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
         do.append(f"{flag} starts in {fastest.first_batch_s:.1f} s, if your libraries work with it.")
-    yield {"first_batch_s": own.first_batch_s, "steps": steps}, {**locals(), "do": " ".join(do)}
+    yield Finding(
+        rule="start-up-long",
+        level=level,
+        title=f"Starting the workers takes as long as {steps:,.0f} steps: {own.first_batch_s:.1f} s",
+        found=f"That is the time to the first batch, with {own.start_method}. A step takes {step_ms:,.0f} ms.",
+        why=why,
+        do=" ".join(do),
+        evidence={"first_batch_s": own.first_batch_s, "steps": steps},
+    )
 
 
-@finding("encoding-faster", "info")
-def encoding(answer: Dataloader, _: Thresholds) -> Found:
-    """Encoded as {best.name}, the dataset loads {factor:.1f} × as fast.
-
-    Found: {span} vs {own_span} for the present encoding{size}{quality}.
-    Why: The workers spend most of their time on decoding.
-    Do: Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.
-    """
+def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     timed = [encoding for encoding in answer.encodings if encoding.rate is not None]
     if len(timed) < 2:
         return
@@ -193,11 +194,19 @@ def encoding(answer: Dataloader, _: Thresholds) -> Found:
     distinct = own.interval is not None and rate.interval is not None and rate.interval.low > own.interval.high
     if factor < MIN_ENCODING_GAIN or not distinct:
         return
-    size, span, own_span = "", _span(rate), _span(own)
+    size = ""
     if best.bytes_per_hour and as_is.bytes_per_hour:
         size = f", at {best.bytes_per_hour / as_is.bytes_per_hour:.1f} × the size on disk"
     quality = f", {best.psnr_db:.1f} dB PSNR" if best.psnr_db is not None else ""
-    yield {"factor": factor, "psnr_db": best.psnr_db}, locals()
+    yield Finding(
+        rule="encoding-faster",
+        level="info",
+        title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
+        found=f"{_span(rate)} vs {_span(own)} for the present encoding{size}{quality}.",
+        why="The workers spend most of their time on decoding.",
+        do="Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.",
+        evidence={"factor": factor, "psnr_db": best.psnr_db},
+    )
 
 
 def _span(rate: Rate) -> str:

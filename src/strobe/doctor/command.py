@@ -26,10 +26,11 @@ Exit code: 0 if nothing fails, 1 if something cannot be trusted, 2 for wrong inp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from strobe.core.cli.flags import flag_values
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command, Studied
@@ -46,22 +47,23 @@ class DoctorConfig:
     only: str | None = None
     # Where run folders go.
     output_dir: Path = Path("runs")
+    areas: list[str] = field(init=False, default_factory=list)  # that --only names
 
 
-def read(argv: Sequence[str]) -> tuple[DoctorConfig, list[str]]:
-    """Return the command's flags and the areas that they name, checked. Raises UserError."""
+def read(argv: Sequence[str]) -> DoctorConfig:
+    """Return the command's flags, checked. Raises UserError."""
     config = parse(DoctorConfig, argv)
     from strobe.doctor.results import Area
 
     areas = get_args(Area)
-    only = [part.strip() for part in config.only.split(",")] if config.only else list(areas)
-    for area in only:
+    config.areas = [part.strip() for part in config.only.split(",")] if config.only else list(areas)
+    for area in config.areas:
         if area not in areas:
             raise UserError(f"--only={config.only}: no area '{area}': {nearest(area, areas)}")
-    return config, only
+    return config
 
 
-def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
+def study(config: DoctorConfig, live: Live) -> Studied:
     """Examine the machine. Raises UserError."""
     live.stage("starting")
     import torch
@@ -72,8 +74,8 @@ def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
 
     check_device(config.device)
     device = torch.device(config.device) if config.device else machine.best()
-    result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
-    return Studied(result, vars(config), config.output_dir, code=int(not result.is_trusted))
+    result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in config.areas])
+    return Studied(result, flag_values(config), config.output_dir, code=int(not result.is_trusted))
 
 
 run = Command("doctor", __doc__, DoctorConfig, read, study)

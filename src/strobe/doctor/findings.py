@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.finding import Finding
 from strobe.doctor.results import TITLES, DoctorResult, Outcome
 
 # Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
@@ -15,19 +16,18 @@ CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
 }
 
 
-@finding("self-check", "{level}")
-def self_checks(result: DoctorResult, _: Thresholds) -> Found:
-    """{area}: {check.name} {verb}.
-
-    Found: {check.seen}.
-    Why: {means}
-    Do: {do}
-    """
+def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
     for check in result.checks:
         if check.outcome in CHECK_LEVELS:
             level, verb = CHECK_LEVELS[check.outcome]
-            words = {"means": check.means or "", "do": check.do or ""}
-            yield {}, {"check": check, "area": TITLES[check.area], "level": level, "verb": verb, **words}
+            yield Finding(
+                rule="self-check",
+                level=level,
+                title=f"{TITLES[check.area]}: {check.name} {verb}",
+                found=f"{check.seen}.",
+                why=check.means or "",
+                do=check.do or "",
+            )
 
 
 OF_SELF_CHECKS = (self_checks,)

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
@@ -41,7 +40,7 @@ HERE = "this environment"
 
 
 @dataclass
-class CompareEnvironmentsConfig(OutputFlags, InputFlags):
+class CompareEnvironmentsConfig(InputFlags):
     """Flags of `strobe compare` for environments."""
 
     # How many rounds to measure. By default until the interval is narrow enough (see --interval).
@@ -59,20 +58,27 @@ class CompareEnvironmentsConfig(OutputFlags, InputFlags):
     variant: list[str] = field(default_factory=list)
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyOptions, CompareEnvironmentsConfig, list[SideOptions]]:
-    """Return the flags and the sides, checked. Raises UserError."""
+def read(argv: Sequence[str]) -> CompareEnvironmentsConfig:
+    """Return the flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
-    flags, config = read_flags(CompareEnvironmentsConfig, rest, extra=["--variant"])
-    sides = parse_sides(texts)
+    config = read_flags(CompareEnvironmentsConfig, rest, extra=["--variant"])
     config.variant = texts
-    return require_policy(flags), config, sides
+    parse_sides(texts)  # checks them
+    require_policy(config.subject)
+    return config
 
 
-def require_policy(flags: SubjectFlags) -> PolicyOptions:
+def require_policy(subject: SubjectFlags) -> PolicyOptions:
     """Return the flags of a policy of LeRobot. Raises UserError for anything else."""
-    if isinstance(flags, PolicyOptions):
-        return flags
+    if isinstance(subject, PolicyOptions):
+        return subject
     raise UserError("other environments run policies of LeRobot: give --policy.path, or --policy.type")
+
+
+def is_overridden(config: InputFlags) -> bool:
+    """Return whether flags change the config of a checkpoint."""
+    policy = require_policy(config.subject)
+    return policy.path is not None and bool(policy.overrides)
 
 
 def parse_sides(texts: Sequence[str]) -> list[SideOptions]:
@@ -103,7 +109,7 @@ def parse_side(text: str) -> SideOptions:
     return SideOptions(name.strip(), **dict(given))
 
 
-def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[SideOptions], live: Live) -> Studied:
+def study(config: CompareEnvironmentsConfig, live: Live) -> Studied:
     """Load the policy on all sides and compare them. Raises UserError; KeyboardInterrupt before the first round."""
     from strobe.core.cli.live import importing
 
@@ -116,21 +122,21 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
     def load() -> PolicySubject:
-        return require_policy(load_subject(flags, config, live))
+        return require_policy(load_subject(config, live))
 
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
     budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
     measuring = Options(budget, counted=False, within=config.as_fast_within)
     options = SidesOptions(
-        sides=sides,
+        sides=parse_sides(config.variant),
         seed=config.seed,
         threads=config.threads or 0,
-        overridden=flags.path is not None and bool(flags.overrides),
+        overridden=is_overridden(config),
         batch_size=config.batch_size,
     )
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
         result = compare_environments(load, options, measuring, Path(folder), live)
-    return build_study_answer(result, flags, config)
+    return build_study_answer(result, config)
 
 
 COMPARE = Command("compare", __doc__, CompareEnvironmentsConfig, read, study, heavy="timed", gives_way=True)

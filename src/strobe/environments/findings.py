@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, VerifyResult
+from strobe.core.results.finding import Finding
 from strobe.environments.results import Environment, PassDifference, StageDifference
 
 Compared = CompareResult | VerifyResult
@@ -29,37 +30,35 @@ STATISTICS = (
 )
 
 
-@finding("first-stage-that-differs", "{level}")
-def first_stage(result: Compared, _: Thresholds) -> Found:
-    """'{one.candidate}' first differs in {first.stage}.
-
-    Found: {first.words:capital}. {after}
-    Why: {why}
-    Do: {do}
-    """
+def first_stage(result: Compared, _: Thresholds) -> Iterator[Finding]:
     outcomes = _outcomes(result)
     for one in result.passes:
         if (first := one.first) is not None:
-            level = "info" if outcomes.get(one.candidate) == "held" else "warning"
-            why = STATISTICS if first.stage == "statistics" else CAUSES[first.kind]
-            after, do = _later_differences(one), _do(first, result.environments)
-            yield {"stage": first.stage, "place": first.place, "distance": first.distance}, locals()
+            yield Finding(
+                rule="first-stage-that-differs",
+                level="info" if outcomes.get(one.candidate) == "held" else "warning",
+                title=f"'{one.candidate}' first differs in {first.stage}",
+                found=f"{units.capital(first.words)}. {_later_differences(one)}",
+                why=STATISTICS if first.stage == "statistics" else CAUSES[first.kind],
+                do=_do(first, result.environments),
+                evidence={"stage": first.stage, "place": first.place, "distance": first.distance},
+            )
 
 
-@finding("settings-differ", "warning")
-def settings_differ(result: Compared, _: Thresholds) -> Found:
-    """'{candidate}' reads the same checkpoint with other settings.
-
-    Found: {named}{more}.
-    Why: {why}
-    Do: Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.
-    """
+def settings_differ(result: Compared, _: Thresholds) -> Iterator[Finding]:
     for one in result.passes:
         if one.settings:
-            candidate, why = one.candidate, CAUSES["setting"]
             named = "; ".join(setting.words for setting in one.settings[:3])
             more = f"; and {len(one.settings) - 3} more" if len(one.settings) > 3 else ""
-            yield {"settings": len(one.settings)}, locals()
+            yield Finding(
+                rule="settings-differ",
+                level="warning",
+                title=f"'{one.candidate}' reads the same checkpoint with other settings",
+                found=f"{named}{more}.",
+                why=CAUSES["setting"],
+                do="Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.",
+                evidence={"settings": len(one.settings)},
+            )
 
 
 def _outcomes(result: Compared) -> dict[str, str | None]:
@@ -89,21 +88,21 @@ def _do(first: StageDifference, environments: list[Environment]) -> str:
     return f"{what_changed}{suspects} Update one package at a time, and run again."
 
 
-@finding("trains-differently", "warning")
-def trains_differently(result: CompareResult, _: Thresholds) -> Found:
-    """A training step in '{candidate}' has another gradient.
-
-    Found: The gradients differ by {error:.2g} of their length (cosine {cosine:.6f}), the losses by {loss:.2g} of the
-        loss.
-    Why: Both sides had the same batch, weights and noise. A training that begins in one environment and continues in
-        the other takes another course.
-    Do: Finish trainings in the environment in which they began, or fix the first stage that differs.
-    """
+def trains_differently(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for pair in result.comparisons if result.environments else ():
-        same, candidate = pair.gradient, pair.candidate
+        same = pair.gradient
         if same is not None and same.error is not None and same.error > GRADIENT_ERROR:
-            loss = same.loss_error or 0.0
-            yield {"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error}, locals()
+            yield Finding(
+                rule="trains-differently",
+                level="warning",
+                title=f"A training step in '{pair.candidate}' has another gradient",
+                found=f"The gradients differ by {same.error:.2g} of their length (cosine {same.cosine:.6f}), the "
+                f"losses by {same.loss_error or 0.0:.2g} of the loss.",
+                why="Both sides had the same batch, weights and noise. A training that begins in one environment and "
+                "continues in the other takes another course.",
+                do="Finish trainings in the environment in which they began, or fix the first stage that differs.",
+                evidence={"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error},
+            )
 
 
 RULES = (first_stage, settings_differ)

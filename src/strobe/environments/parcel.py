@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Calls
+from strobe.core.families.registry import GROUP, record_entry
 from strobe.core.json_text import JsonObject
 from strobe.environments.unpublished import save_unregistered
 from strobe.lerobot.policies.checkpoints import locate
@@ -69,7 +71,7 @@ def pack(
         "policy": str(policy.resolve()),
         "kind": config.type,
         "tiny": tiny,
-        "strobe": str(_source(folder)) if made else "",
+        "strobe": str(_source(folder, config)) if made else "",
         "rename": next((step.rename_map for step in subject.preprocessor.steps if hasattr(step, "rename_map")), {}),
         "queues": getattr(config, "n_obs_steps", 1) > 1 or Calls.from_family(subject.family).chunk is not None,
         "timed": len(observations),
@@ -80,12 +82,31 @@ def pack(
     return Parcel(folder, len(observations), len(checked), untrained)
 
 
-def _source(folder: Path) -> Path:
-    """Return a folder that holds Strobe's source and nothing else: the other packages here are not the other side's."""
+def _source(folder: Path, config: object) -> Path:
+    """Return a folder that holds Strobe's source, and that of the package which brought the policy's record.
+
+    It holds nothing else: the other packages here are not the other side's, and the policy itself is not either.
+    """
     source = folder / "source"
     source.mkdir()
     (source / "strobe").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
+    kind = getattr(config, "type", "")
+    entry = record_entry(kind)
+    if entry is None or entry.dist is None or _top_package(entry.module) == _top_package(type(config).__module__):
+        return source
+    file = Path(str(import_module(_top_package(entry.module)).__file__))
+    place = file.parent if file.stem == "__init__" else file
+    (source / place.name).symlink_to(place)
+    name, version = entry.dist.name, entry.dist.version
+    facts = source / f"{name.replace('-', '_')}-{version}.dist-info"  # by which the other side finds the record
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (facts / "entry_points.txt").write_text(f"[{GROUP}]\n{kind} = {entry.value}\n")
     return source
+
+
+def _top_package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _save(subject: PolicySubject, folder: Path) -> None:

@@ -19,12 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
-from strobe.environments.compare_command import HERE, require_policy
+from strobe.environments.compare_command import HERE, is_overridden, require_policy
 from strobe.environments.side import SideOptions
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.run_flags import InputFlags, read_flags
 from strobe.policy_cli.subject import build_study_answer, load_subject
 
@@ -32,7 +30,7 @@ THERE = "the other environment"
 
 
 @dataclass
-class VerifyEnvironmentConfig(OutputFlags, InputFlags):
+class VerifyEnvironmentConfig(InputFlags):
     """Flags of `strobe verify` for environments."""
 
     # The other environment's interpreter: Python 3.10 or later, with torch and LeRobot.
@@ -47,15 +45,16 @@ class VerifyEnvironmentConfig(OutputFlags, InputFlags):
     seconds: float | None = field(default=600.0, metadata=exclusive_minimum_bound(0))
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyOptions, VerifyEnvironmentConfig]:
+def read(argv: Sequence[str]) -> VerifyEnvironmentConfig:
     """Return the flags, checked. Raises UserError."""
     from strobe.core.measure.guard import Guards
 
     refused = {"--recipe": "--recipe is checked in this environment: leave it out, or --against_python"}
-    flags, config = read_flags(VerifyEnvironmentConfig, argv, refused=refused)
+    config = read_flags(VerifyEnvironmentConfig, argv, refused=refused)
     other_side(config).check()
     Guards.from_flag(config.guard, "actions", "strobe evaluate")
-    return require_policy(flags), config
+    require_policy(config.subject)
+    return config
 
 
 def other_side(config: VerifyEnvironmentConfig) -> SideOptions:
@@ -63,7 +62,7 @@ def other_side(config: VerifyEnvironmentConfig) -> SideOptions:
     return SideOptions(THERE, config.against_python, config.against_lerobot)
 
 
-def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> Studied:
+def study(config: VerifyEnvironmentConfig, live: Live) -> Studied:
     """Load the policy in both environments and compare its actions. Raises UserError."""
     with importing(announced=True):
         from strobe.core.measure.guard import Guards
@@ -73,18 +72,18 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
     def load() -> PolicySubject:
-        return require_policy(load_subject(flags, config, live))
+        return require_policy(load_subject(config, live))
 
     options = SidesOptions(
         sides=[SideOptions(HERE), other_side(config)],
         seed=config.seed,
         threads=config.threads or 0,
-        overridden=flags.path is not None and bool(flags.overrides),
+        overridden=is_overridden(config),
     )
     how = {"count": config.observations, "seconds": config.seconds or math.inf}
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
         result = verify_environment(load, options, Guards.parse(config.guard), Path(folder), live, **how)
-    return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
+    return build_study_answer(result, config, code=EXIT_CODES[result.outcome])
 
 
 VERIFY = Command("verify", __doc__, VerifyEnvironmentConfig, read, study, heavy="untimed", gives_way=True)

@@ -84,7 +84,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.cli.bounds import open_interval_bound
-from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.flags import OutputFlags, flag_values
 from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse
@@ -92,9 +92,8 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_policy, resumable
 from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, take_policies, timed_live
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.run_flags import check_launcher
-from strobe.policy_cli.subject_flags import SubjectFlags, require_subject, split_subject
+from strobe.policy_cli.subject_flags import require_subject, split_subject
 
 
 @dataclass
@@ -109,23 +108,23 @@ class JudgeConfig(OutputFlags):
     margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfig]:
-    """Return the policy and the command's flags, checked; with --results no policy. Raises UserError."""
+def read(argv: Sequence[str]) -> EvaluateConfig | JudgeConfig:
+    """Return the command's flags, checked; those of a judgement with --results. Raises UserError."""
     if any(argument.partition("=")[0] == "--results" for argument in argv):
         flags, rest = split_subject(argv)
         if flags.path or flags.type:
             raise UserError("--results judges episodes that were already played: leave out --policy.*")
-        return flags, parse(JudgeConfig, rest)
+        return parse(JudgeConfig, rest)
     argv = take_policies(argv)
     # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
-    flags, config = read_policy("evaluate", EvaluateConfig, argv, ["--results", "--same_seeds"])
+    config = read_policy("evaluate", EvaluateConfig, argv, ["--results", "--same_seeds"])
     if not config.policies:
-        require_subject(flags)
+        require_subject(config.subject)
     env = config.simulator
     check_launcher(config.launcher, config.ray)
     if config.policies:
-        check_several(flags, config)
+        check_several(config)
     elif timed_live(config):
         alone = "--latency=live uses the times of the calls here"
         if config.launcher == "ray":
@@ -134,11 +133,11 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
             raise UserError(f"{alone}: play one episode at a time, without --parallel")
     check_timing(config, env)
     if not config.policies:
-        check_policy(flags, config)
-    return flags, config
+        check_policy(config)
+    return config
 
 
-def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live) -> Studied:
+def study(config: EvaluateConfig | JudgeConfig, live: Live) -> Studied:
     """Play episodes of the policy and its variants and judge them, or judge what was played already.
 
     Raises:
@@ -147,15 +146,16 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     """
     if isinstance(config, JudgeConfig):
         return judge_results(config)
-    live.stage(f"importing what {'the checkpoints need' if config.policies else f'{flags.path or flags.type} needs'}")
+    policy = config.subject
+    live.stage(f"importing what {'the checkpoints need' if config.policies else f'{policy.path or policy.type} needs'}")
     from strobe.evaluate.episodes.crews import crew
 
     with crew(config, live) as playing:
         with importing(announced=True):
             from strobe.evaluate.eliminate import evaluate_checkpoints
             from strobe.evaluate.run import evaluate_policy
-        result, folder = (evaluate_checkpoints if config.policies else evaluate_policy)(flags, config, playing, live)
-    return resumable(result, folder, flags, config)
+        result, folder = (evaluate_checkpoints if config.policies else evaluate_policy)(config, playing, live)
+    return resumable(result, folder, config)
 
 
 def judge_results(config: JudgeConfig) -> Studied:
@@ -163,7 +163,7 @@ def judge_results(config: JudgeConfig) -> Studied:
     from strobe.evaluate.judge import find_runs, judge
 
     result = judge(find_runs(config.results), config.margin, config.same_seeds)
-    return Studied(result, vars(config), config.output_dir, config.thresholds)
+    return Studied(result, flag_values(config), config.output_dir, config.thresholds)
 
 
 def judge_help() -> str:

@@ -22,15 +22,12 @@ from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.evaluate.measure.time_to_task import Judgement, episode_ends, judge_pairs
 from strobe.evaluate.results import Elimination, EvaluateResult, PlayedCheckpoint
 from strobe.evaluate.run import begin, note_how_it_was_played
-from strobe.lerobot.policies.options import PolicyOptions
 
 
-def evaluate_checkpoints(
-    flags: PolicyOptions, config: EvaluateConfig, crew: Crew, live: Live
-) -> tuple[EvaluateResult, Path]:
+def evaluate_checkpoints(config: EvaluateConfig, crew: Crew, live: Live) -> tuple[EvaluateResult, Path]:
     """Load the checkpoints, play their episodes and judge them, as `session.play` does."""
     named = parse_policies(config.policies)
-    options = policy_options(named, flags, config)
+    options = policy_options(named, config)
     rows_of = partial(checkpoint_rows, names=tuple(options))
 
     def make_request(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:

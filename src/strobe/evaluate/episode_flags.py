@@ -24,6 +24,7 @@ from strobe.policy_cli.subject_flags import (
     require_subject,
     split_subject,
     subject_fields,
+    subject_values,
 )
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class EpisodeFlags(OutputFlags):
     device: str | None = None
     # torch's threads on the CPU, in each process. By default torch chooses, or the processes share the cores.
     threads: int | None = field(default=None, metadata=minimum_bound(1))
+    subject: PolicyOptions = field(init=False, default_factory=PolicyOptions)  # the policy
 
     @property
     def rendering(self) -> Rendering:
@@ -169,22 +171,23 @@ class EpisodeFlags(OutputFlags):
         return self.env
 
 
-def read_policy(command: str, kind: type[C], argv: Sequence[str], extra: Sequence[str] = ()) -> tuple[PolicyOptions, C]:
-    """Return the policy that is named, if one is, and the command's flags. Raises UserError."""
+def read_policy(command: str, kind: type[C], argv: Sequence[str], extra: Sequence[str] = ()) -> C:
+    """Return the command's flags, with the policy if one is named. Raises UserError."""
     flags, rest = split_subject(argv)
     config = parse(kind, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, *extra], exact=subject_fields(flags))
     assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
         raise UserError(f"strobe {command} is for policies: a model has no actions")
-    return flags, config
+    config.subject = flags
+    return config
 
 
-def check_policy(flags: PolicyOptions, config: EpisodeFlags) -> None:
+def check_policy(config: EpisodeFlags) -> None:
     """Check that a policy is named, the settings of its config, and its recipes. Raises UserError."""
-    require_subject(flags)
-    check_overrides(flags, config.device)
+    require_subject(config.subject)
+    check_overrides(config.subject, config.device)
     for path in parse_recipes(config.recipe):
-        check_recipe_file(flags, path)
+        check_recipe_file(config.subject, path)
 
 
 def parse_parallel(text: str) -> int:
@@ -224,11 +227,12 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def resumable(result: Result, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
+def resumable(result: Result, folder: Path, config: EpisodeFlags) -> Studied:
     """Return the answer of a command that played episodes, saved in their ``folder``, with how to go on."""
 
     def continue_hint(_: Path | None) -> list[str]:
         return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
 
-    options = {"policy": flags, **vars(config)}
-    return Studied(result, options, None, config.thresholds, folder=folder, after=continue_hint)
+    return Studied(
+        result, subject_values(config.subject, config), None, config.thresholds, folder=folder, after=continue_hint
+    )

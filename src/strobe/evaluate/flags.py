@@ -242,9 +242,9 @@ def take_policies(argv: Sequence[str]) -> list[str]:
     return rest
 
 
-def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
+def check_several(config: EvaluateConfig) -> None:
     """Check the flags of several checkpoints. Raises UserError."""
-    if flags.path or flags.type:
+    if config.subject.path or config.subject.type:
         raise UserError(f"{FLAG} names the checkpoints: leave out --policy.path and --policy.type")
     refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
     refused["--n_action_steps"] = config.n_action_steps
@@ -252,7 +252,7 @@ def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
         raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several: leave one of them out")
     if config.launcher == "ray":
         raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
-    policy_options(parse_policies(config.policies), flags, config)
+    policy_options(parse_policies(config.policies), config)
 
 
 @dataclass(frozen=True)
@@ -317,9 +317,9 @@ def _names(paths: Sequence[str]) -> list[str]:
     return [str(Path(*each[before : len(each) - after])) for each in parts]
 
 
-def policy_options(named: NamedCheckpoints, flags: PolicyOptions, config: EvaluateConfig) -> dict[str, PolicyOptions]:
+def policy_options(named: NamedCheckpoints, config: EvaluateConfig) -> dict[str, PolicyOptions]:
     """Return the checkpoints by name, each with the settings that ``--policy.*`` gives to all. Raises UserError."""
-    options = {each.name: PolicyOptions(path=each.path, overrides=list(flags.overrides)) for each in named.all}
+    options = {each.name: PolicyOptions(path=each.path, overrides=list(config.subject.overrides)) for each in named.all}
     for each in options.values():
         check_overrides(each, config.device)
     return options

@@ -39,16 +39,13 @@ from strobe.evaluate.episodes.videos import Filming
 from strobe.evaluate.flags import EXECUTED, EvaluateConfig
 from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.lerobot.config_fields import Settings
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 R = TypeVar("R", bound=Result)
 SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seconds
 
 
-def evaluate_policy(
-    flags: PolicyOptions, config: EvaluateConfig, crew: Crew, live: Live
-) -> tuple[EvaluateResult, Path]:
+def evaluate_policy(config: EvaluateConfig, crew: Crew, live: Live) -> tuple[EvaluateResult, Path]:
     """Load the policy, play its episodes and judge them, as `session.play` does."""
     steps, executed = STEPS.values(config.steps), EXECUTED.values(config.n_action_steps)
 
@@ -71,7 +68,7 @@ def evaluate_policy(
             rows_of, made, config.episodes, study, config.videos, _repetition_notes(subject, steps, executed)
         )
 
-    return playing.play("evaluate", {"": flags}, config, crew, live, make_request)
+    return playing.play("evaluate", {"": config.subject}, config, crew, live, make_request)
 
 
 def evaluated_rows(

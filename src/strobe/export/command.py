@@ -49,7 +49,7 @@ from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.export.formats import FORMATS, require
 from strobe.lerobot.policies.options import FactoryOptions
-from strobe.policy_cli.run_flags import SubjectFlags, check_recipe, read_flags
+from strobe.policy_cli.run_flags import check_recipe, read_flags
 from strobe.policy_cli.subject import build_study_answer, load_subject, recipe_notes
 from strobe.policy_cli.subject_flags import ModelFlags
 
@@ -79,10 +79,10 @@ class ExportConfig(VerifyConfig):
     precision: str = field(default="fp32", metadata=custom_bound(_choice_check(PRECISIONS)))
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
+def read(argv: Sequence[str]) -> ExportConfig:
     """Return the command's flags, checked. Raises UserError."""
-    flags, config = read_flags(ExportConfig, argv, refused=REFUSED)
-    if isinstance(flags, ModelFlags | FactoryOptions):
+    config = read_flags(ExportConfig, argv, refused=REFUSED)
+    if isinstance(config.subject, ModelFlags | FactoryOptions):
         raise UserError("strobe export needs a policy of LeRobot: use --policy.path or --policy.type")
     if config.exported is not None:
         raise UserError("--exported is for strobe verify: use --to=FOLDER for the new folder")
@@ -93,11 +93,11 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
     if config.precision not in (able := FORMATS[config.format].precisions):
         raise UserError(f"--precision={config.precision}: --format={config.format} supports {', '.join(able)}")
     if config.recipe is not None:
-        check_recipe(flags, config.recipe, ["inference"])
-    return flags, config
+        check_recipe(config.subject, config.recipe, ["inference"])
+    return config
 
 
-def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
+def study(config: ExportConfig, live: Live) -> Studied:
     """Load the policy, export it, and check the export. Raises UserError."""
     from strobe.core.report import verify as shown
     from strobe.core.treatments.treatment import Variant
@@ -106,7 +106,7 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
 
     require(config.format)
     assert config.to is not None  # checked when it was read
-    subject = require_policy(load_subject(flags, config, live))
+    subject = require_policy(load_subject(config, live))
     inside, outside = split_recipe_treatments(config.recipe)
     undo = Variant("recipe", inside).apply(subject)
     try:
@@ -122,7 +122,7 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
             f"of {config.recipe}, not in the export: {', '.join(treatment.written for treatment in outside)}. They say "
             "how torch computes, and the export's engine does that its own way (--precision gives its dtype)"
         )
-    return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
+    return build_study_answer(result, config, code=EXIT_CODES[result.outcome])
 
 
 def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import positional
-from strobe.core.cli.flags import PageFlags
+from strobe.core.cli.flags import PageFlags, flag_values
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.runs import store
@@ -51,7 +51,7 @@ def study(config: DiffConfig, live: Live) -> Studied:
     assert config.before is not None
     assert config.after is not None
     difference = diff(store.load(config.before), store.load(config.after))
-    answer = Studied(difference, vars(config), config.output_dir, page=config.output)
+    answer = Studied(difference, flag_values(config), config.output_dir, page=config.output)
     return gate(answer, config, lambda allowed: judge(difference, allowed))
 
 

@@ -33,12 +33,17 @@ def outline(difference: Difference, _depth: int | None = None) -> Document:
         sections.append(Section("memory", "Memory", _memory(difference)))
     return frame.document(
         difference,
-        [line for m in sorted(difference.measurements, key=_urgency) for line in _answers(m)],
+        answers(difference),
         sections,
         kind=f"diff of {difference.of}",
         banner=f"Interrupted: {' and '.join(early)} stopped before it was done." if early else None,
         facts=[("Before", _label(difference.before)), ("After", _label(difference.after))],
     )
+
+
+def answers(difference: Difference) -> list[str]:
+    """Return the verdict on each measurement, the slower ones first."""
+    return [line for m in sorted(difference.measurements, key=_urgency) for line in _describe_change(m)]
 
 
 def _label(run: RunLabel) -> str:
@@ -49,7 +54,7 @@ def _urgency(m: MeasurementChange) -> int:
     return ("slower", "faster", "no difference shown", "inconclusive").index(m.verdict.kind)
 
 
-def _answers(m: MeasurementChange) -> list[str]:
+def _describe_change(m: MeasurementChange) -> list[str]:
     ratio, ends, level = m.verdict.ratio, m.verdict.interval, 100 * m.verdict.interval.level
     by = f"{abs(100 * (ratio - 1)):.2g} %"
     samples = f"{len(m.before.values):,} samples before, {len(m.after.values):,} after"

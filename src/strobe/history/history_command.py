@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import positional
-from strobe.core.cli.flags import PageFlags
+from strobe.core.cli.flags import PageFlags, flag_values
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.cli.summaries import summary_of_run
@@ -72,7 +72,7 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     wanted = config.only.lower()
     runs = [run for run in runs if wanted in f"{run.subject.name} {run.subject.kind}".lower()]
     trends = history(runs, legible(str(config.folder)), unread, config.accept)
-    answer = Studied(trends, vars(config), config.output_dir, None, page=config.output)
+    answer = Studied(trends, flag_values(config), config.output_dir, None, page=config.output)
     return gate(answer, config, lambda allowed: judge(trends, allowed))
 
 

@@ -31,11 +31,16 @@ def outline(history: History, _depth: int | None = None) -> Document:
         sections.append(Section(f"trend-{index}", name, rows, [_describe_trend(trend)]))
     return frame.document(
         history,
-        [line for name, trend in named for line in _answers(history, name, trend)],
+        answers(history),
         sections,
         notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
         facts=[("Strobe", history.strobe_version)],
     )
+
+
+def answers(history: History) -> list[str]:
+    """Return of each trend whether its last run is slower, and since which run, then the times."""
+    return [line for name, trend in _name_trends(history.trends) for line in _describe_course(history, name, trend)]
 
 
 def plots(history: History, _depth: int | None = None) -> Plots:
@@ -54,8 +59,7 @@ def _name_trends(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
     return named
 
 
-def _answers(history: History, name: str, trend: Trend) -> list[str]:
-    """Return whether the last run is slower, and since which run, then the times."""
+def _describe_course(history: History, name: str, trend: Trend) -> list[str]:
     first, last = trend.points[0], trend.points[-1]
     medians = f"{units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms"
     went = f"{name}: {medians} over {units.count(len(trend.points), 'run')}"

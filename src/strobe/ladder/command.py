@@ -66,14 +66,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.policies.options import FactoryOptions
 from strobe.policy_cli import run_flags
-from strobe.policy_cli.run_flags import GuidanceFlags, InputFlags, SamplingFlags, SubjectFlags, read_flags
+from strobe.policy_cli.run_flags import GuidanceFlags, InputFlags, SamplingFlags, read_flags
 from strobe.policy_cli.subject import build_study_answer, load_subject, measurement_options
 from strobe.policy_cli.subject_flags import ModelFlags
 
@@ -103,7 +102,7 @@ class EpisodeFlags:
 
 
 @dataclass
-class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
+class OptimizeConfig(SamplingFlags, GuidanceFlags, InputFlags):
     """Flags of `strobe optimize`."""
 
     # The target, in chunks per second: a chunk must be ready within 1/target s.
@@ -150,19 +149,19 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
         return self.eval.n_episodes > 0
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
+def read(argv: Sequence[str]) -> OptimizeConfig:
     """Return the command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--candidate")
-    flags, config = read_flags(OptimizeConfig, rest, extra=["--candidate"], refused=REFUSED)
+    config = read_flags(OptimizeConfig, rest, extra=["--candidate"], refused=REFUSED)
     config.candidate = texts
     _check_words(config)
-    _check_episodes(flags, config)
+    _check_episodes(config)
     if config.recipe_out is not None and config.recipe_out.is_dir():
         raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
     if config.candidate or config.start:
         with importing():
             parse_aim(config)  # makes their treatments
-    return flags, config
+    return config
 
 
 def _check_words(config: OptimizeConfig) -> None:
@@ -192,22 +191,22 @@ def _guards(config: OptimizeConfig) -> Guards:
         raise UserError(f"--guard={error}") from None
 
 
-def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
+def _check_episodes(config: OptimizeConfig) -> None:
     """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
     guards, count = _guards(config), config.eval.n_episodes
     if guards.requested is not None:
         try:
-            of = "outputs" if isinstance(flags, FactoryOptions) else "actions"
-            guards.requested.require_figures("features" if isinstance(flags, ModelFlags) else of)
+            of = "outputs" if isinstance(config.subject, FactoryOptions) else "actions"
+            guards.requested.require_figures("features" if isinstance(config.subject, ModelFlags) else of)
         except UserError as error:
             raise UserError(f"--guard={error}") from None
     if not count:
         if guards.success_drop is not None:
             raise UserError(f"--guard={config.guard}: success_drop needs episodes: add --eval.n_episodes=50")
         return
-    if isinstance(flags, FactoryOptions):
+    if isinstance(config.subject, FactoryOptions):
         raise UserError("--eval.n_episodes needs a policy of LeRobot: remove it, or use --policy.path")
-    if isinstance(flags, ModelFlags):
+    if isinstance(config.subject, ModelFlags):
         raise UserError("--eval.n_episodes needs a policy: a model has no actions")
     if config.env is None:
         raise UserError("--eval.n_episodes needs a simulator: --env.type=pusht, metaworld, libero …")
@@ -215,9 +214,9 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
         raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does: remove --rtc.*")
 
 
-def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
+def study(config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt before the first measurement."""
-    subject = load_subject(flags, config, live)
+    subject = load_subject(config, live)
     from strobe.ladder.run import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
@@ -230,7 +229,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     options = measurement_options(config)
     options.batch_size = config.batch_size or 1
     result, sections = optimize(subject, aim, options, base, live, "ignored" if config.fresh else "used")
-    return build_study_answer(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
+    return build_study_answer(result, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
 
 
 def parse_aim(config: OptimizeConfig) -> Aim:

@@ -6,9 +6,9 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import ms, number_in_words, sigma, whole_ms
+from strobe.core.findings.view import ms, number_in_words, percent, sigma, whole_ms
+from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
@@ -52,17 +52,8 @@ def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
             yield from _late(ladder, last, ladder.in_time, values)
 
 
-@finding("target-missed", "warning")
-def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Found:
-    """A chunk of {result.subject.name} takes {took:ms}; {ladder.target_hz:g} Hz allows {ladder.target_ms:ms}.
-
-    Found: {took:ms} per chunk, {at}{ci}.{part}
-    Why: A robot that needs one chunk per control tick waits for it. A robot that executes several actions of a chunk,
-        or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that takes.
-    Do: {do}
-    """
+def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Iterator[Finding]:
     took, interval = whole_ms(last), last.samples.summary.interval
-    do = next((f"{line[:1].upper()}{line[1:]}" for line in ways(result)), "")
     largest = max(ladder.needs, key=lambda need: need.ms, default=None)
     at = "the baseline" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}"
     part, ci = "", ""
@@ -73,53 +64,64 @@ def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) ->
     elif largest is not None:
         part = f" {largest.part}, the largest part with {ms(largest.ms)}, is not enough alone."
     missing = took - ladder.target_ms
-    yield {"missing_ms": missing, "gain_share": missing / took}, locals()
+    yield Finding(
+        rule="target-missed",
+        level="warning",
+        title=f"A chunk of {result.subject.name} takes {ms(took)}; {ladder.target_hz:g} Hz allows "
+        f"{ms(ladder.target_ms)}",
+        found=f"{ms(took)} per chunk, {at}{ci}.{part}",
+        why="A robot that needs one chunk per control tick waits for it. A robot that executes several actions of a "
+        "chunk, or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that "
+        "takes.",
+        do=next(map(units.capital, ways(result)), ""),
+        evidence={"missing_ms": missing, "gain_share": missing / took},
+    )
 
 
-@finding("target-not-judged", "info")
-def _unjudged_target(ladder: Ladder, judged: InTime) -> Found:
-    """{judged.chunks} chunks do not prove {ladder.target_hz:g} Hz.
-
-    Found: {judged.on_time} of {judged.chunks} chunks took {ladder.target_ms:ms} or less.
-    Why: A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.
-    Do: Measure more chunks on a quiet machine{needed}.
-    """
+def _unjudged_target(ladder: Ladder, judged: InTime) -> Iterator[Finding]:
     needed = f": --iterations={judged.needed}" if judged.needed else ""
-    yield {"chunks": float(judged.chunks)}, {"needed": needed}
+    yield Finding(
+        rule="target-not-judged",
+        level="info",
+        title=f"{judged.chunks} chunks do not prove {ladder.target_hz:g} Hz",
+        found=f"{judged.on_time} of {judged.chunks} chunks took {ms(ladder.target_ms)} or less.",
+        why="A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.",
+        do=f"Measure more chunks on a quiet machine{needed}.",
+        evidence={"chunks": float(judged.chunks)},
+    )
 
 
-@finding("chunks-late", "warning")
-def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]) -> Found:
-    """{late_share:percent} of chunks are too late for {ladder.target_hz:g} Hz.
-
-    Found: The median is {median:ms}, of {ladder.target_ms:ms}; {judged.asked:percent} of chunks take up to
-        {slowest_ms:ms}.
-    Why: A robot waits for each late chunk, even if the median is short.
-    Do: {LATE:capital}
-    """
+def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]) -> Iterator[Finding]:
     slowest = sorted(values)[min(math.ceil(judged.asked * len(values)), len(values)) - 1]
-    yield {"late_share": 1 - judged.share, "slowest_ms": slowest}, {"median": whole_ms(last)}
+    late_share = 1 - judged.share
+    yield Finding(
+        rule="chunks-late",
+        level="warning",
+        title=f"{percent(late_share)} of chunks are too late for {ladder.target_hz:g} Hz",
+        found=f"The median is {ms(whole_ms(last))}, of {ms(ladder.target_ms)}; {percent(judged.asked)} of chunks take "
+        f"up to {ms(slowest)}.",
+        why="A robot waits for each late chunk, even if the median is short.",
+        do=units.capital(LATE),
+        evidence={"late_share": late_share, "slowest_ms": slowest},
+    )
 
 
-@finding("guard-refused", "info")
-def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Found:
-    """{count:capital} changed the actions beyond the limits.
-
-    Found: {tries}{more}; limits: {ladder.guard}.
-    Why: The limits hold for this policy on these observations. With random weights, or on inputs that the policy was
-        not trained for, its actions say little about what a treatment does to the robot.
-    Do: If these errors, in {units}, do not matter to the robot, set wider limits with --guard. Otherwise keep them.
-    """
+def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     ladder = result.ladder
     refused = [attempt for attempt in last_tries(ladder) if attempt.outcome == "guard"]
-    if refused:
-        count, units, tries = (
-            _pluralize_count(len(refused)),
-            _units(refused),
-            "; ".join(map(_refusal, refused[:_SHOWN])),
-        )
+    if ladder is not None and refused:
         more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
-        yield {"refused": float(len(refused))}, locals()
+        yield Finding(
+            rule="guard-refused",
+            level="info",
+            title=f"{units.capital(_pluralize_count(len(refused)))} changed the actions beyond the limits",
+            found=f"{'; '.join(map(_refusal, refused[:_SHOWN]))}{more}; limits: {ladder.guard}.",
+            why="The limits hold for this policy on these observations. With random weights, or on inputs that the "
+            "policy was not trained for, its actions say little about what a treatment does to the robot.",
+            do=f"If these errors, in {_units(refused)}, do not matter to the robot, set wider limits with --guard. "
+            "Otherwise keep them.",
+            evidence={"refused": float(len(refused))},
+        )
 
 
 def _refusal(attempt: Try) -> str:
@@ -141,15 +143,7 @@ def _units(refused: list[Try]) -> str:
     return "σ, the spread of each action dimension" if spread else "the action's own units"
 
 
-@finding("rung-without-effect", "info")
-def flat(result: OptimizeResult, _: Thresholds) -> Found:
-    """The closing run shows no gain of {names:list}.
-
-    Found: {lines}.
-    Why: The gain in the first measurement was small, or the machine's speed has changed since. If several treatments
-        were applied together, one may lose what another gains.
-    Do: Take it out of the recipe if it is not exact, or run the command again on a quieter machine.
-    """
+def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     ladder = result.ladder
     if ladder is None or not ladder.interleaved:
         return
@@ -162,7 +156,16 @@ def flat(result: OptimizeResult, _: Thresholds) -> Found:
     ]
     if doubtful:
         lines = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.sentence}" for rung, verdict in doubtful)
-        yield {"rungs": float(len(doubtful))}, {"names": [rung.name for rung, _ in doubtful], "lines": lines}
+        yield Finding(
+            rule="rung-without-effect",
+            level="info",
+            title=f"The closing run shows no gain of {', '.join(rung.name for rung, _ in doubtful)}",
+            found=f"{lines}.",
+            why="The gain in the first measurement was small, or the machine's speed has changed since. If several "
+            "treatments were applied together, one may lose what another gains.",
+            do="Take it out of the recipe if it is not exact, or run the command again on a quieter machine.",
+            evidence={"rungs": float(len(doubtful))},
+        )
 
 
 def ways(result: OptimizeResult) -> list[str]:
@@ -234,34 +237,26 @@ def _pluralize_count(count: int, noun: str = "treatment") -> str:
     return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
-@finding("at-the-limit", "good")
-def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
-    """'{last.name}' is at {share:percent} of this machine's peak.
-
-    Found: It takes {took:ms}. Arithmetic and memory traffic need at least {least_ms:ms} of that at the machine's
-        measured peak, mostly in {limit.dtype}.
-    Why: No other way to compute the same actions can save more than the rest of the time.
-    Do: Compute less: fewer denoising steps, cameras or pixels, or a smaller model. In a narrower dtype: {narrower}.
-    """
+def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     last = _best(result)
     if last is not None and last.limit is not None and last.limit.least_ms >= NEAR_LIMIT * whole_ms(last):
         limit, took = last.limit, whole_ms(last)
         lower = [f"all in {bound.dtype} would take at least {ms(bound.least_ms)}" for bound in limit.lower]
-        narrower = "; ".join(lower) or "no narrower dtype is faster here"
-        yield {"least_ms": limit.least_ms, "share": limit.least_ms / took}, locals()
+        share = limit.least_ms / took
+        yield Finding(
+            rule="at-the-limit",
+            level="good",
+            title=f"'{last.name}' is at {percent(share)} of this machine's peak",
+            found=f"It takes {ms(took)}. Arithmetic and memory traffic need at least {ms(limit.least_ms)} of that at "
+            f"the machine's measured peak, mostly in {limit.dtype}.",
+            why="No other way to compute the same actions can save more than the rest of the time.",
+            do="Compute less: fewer denoising steps, cameras or pixels, or a smaller model. In a narrower dtype: "
+            f"{'; '.join(lower) or 'no narrower dtype is faster here'}.",
+            evidence={"least_ms": limit.least_ms, "share": share},
+        )
 
 
-@finding("far-from-the-limit", "info")
-def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
-    """'{last.name}' is at {share:percent} of this machine's peak; most time is lost in {part.part}.
-
-    Found: It takes {took:ms}. Arithmetic and memory need {least_ms:ms} of that. {part.part} takes {part.ms:ms} and
-        needs {part.least_ms:ms}{bound}.
-    Why: The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.
-    Do: `strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and memory=kept
-        (freed memory stays with the process) remove most of them.
-    Gain: at most {took:ms} → {left:ms} per chunk, at the roofline of {part.part} (computed)
-    """
+def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     last = _best(result)
     if last is None or last.limit is None or not last.limit.parts:
         return
@@ -269,8 +264,19 @@ def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
     if took / MOST_HEADROOM <= limit.least_ms < FAR_FROM_LIMIT * took:
         part = max(limit.parts, key=lambda candidate: candidate.ms - candidate.least_ms)
         above, bound = part.ms - part.least_ms, f" (bound by {part.bound})" if part.bound else ""
-        left = took - above
-        yield {"least_ms": limit.least_ms, "share": limit.least_ms / took, "gain_share": above / took}, locals()
+        share = limit.least_ms / took
+        yield Finding(
+            rule="far-from-the-limit",
+            level="info",
+            title=f"'{last.name}' is at {percent(share)} of this machine's peak; most time is lost in {part.part}",
+            found=f"It takes {ms(took)}. Arithmetic and memory need {ms(limit.least_ms)} of that. {part.part} takes "
+            f"{ms(part.ms)} and needs {ms(part.least_ms)}{bound}.",
+            why="The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.",
+            do="`strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and "
+            "memory=kept (freed memory stays with the process) remove most of them.",
+            gain=f"at most {ms(took)} → {ms(took - above)} per chunk, at the roofline of {part.part} (computed)",
+            evidence={"least_ms": limit.least_ms, "share": share, "gain_share": above / took},
+        )
 
 
 def _best(result: OptimizeResult) -> Measurement | None:

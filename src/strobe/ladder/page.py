@@ -70,12 +70,12 @@ def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     shown = compare.sections(result, depth) + memory.sections(result.measurements, depth)
     ladder = measured_ladder(result)
     if ladder is None:
-        return measured.document(result, compare.answers(result), shown)
+        return measured.document(result, answers(result), shown)
     # The agreement of a ladder is shown rung by rung, with the price of each.
     moved = sameness.has_errors(_compare_with_baseline(result, ladder))
     shown = [section for section in shown if not (moved and section.key.startswith(sameness.KEY))]
     below = [replace(section, detail=True) for section in shown]
-    return measured.document(result, answers(result, ladder), [*sections(result, ladder), *below])
+    return measured.document(result, answers(result), [*sections(result, ladder), *below])
 
 
 def plots(result: OptimizeResult, depth: int | None = None) -> Plots:
@@ -99,8 +99,11 @@ def measured_ladder(result: OptimizeResult) -> Ladder | None:
     return ladder if all(rung.name in measured for rung in ladder.rungs) else None
 
 
-def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
+def answers(result: OptimizeResult) -> list[str]:
     """Return the decision, its figures, the next step if there is one, the accepted treatments, and the evidence."""
+    ladder = measured_ladder(result)
+    if ladder is None:
+        return compare.answers(result)
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
     accepted = _accepted_rungs(ladder)
     whole = _comparison(result, first.name, last.name)

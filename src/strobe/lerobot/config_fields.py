@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -146,10 +147,15 @@ def _live(config: Any) -> tuple[str, ...]:
 
 
 def _phases(name: str) -> frozenset[Phase]:
-    known = [LiveFields.from_family(family) for family in known_families()]
-    if name in (QUEUED, ENSEMBLED) or any(name in (fields.steps, *fields.objectives.values()) for fields in known):
+    if name in (QUEUED, ENSEMBLED) or any(
+        name in (fields.steps, *fields.objectives.values()) for fields in _live_fields()
+    ):
         return FOR_INFERENCE
-    return FOR_TRAINING if any(name in fields.live_in_training for fields in known) else ANY_PHASE
+    return FOR_TRAINING if any(name in fields.live_in_training for fields in _live_fields()) else ANY_PHASE
+
+
+def _live_fields() -> Iterator[LiveFields]:
+    return map(LiveFields.from_family, known_families())
 
 
 ENTRY = entry("policy.", _make, candidates=_candidates, parts=_parts)

@@ -52,8 +52,8 @@ class VideoFlags:
 
 
 @dataclass
-class InputFlags:
-    """The inputs of the policy or model, and its device."""
+class InputFlags(OutputFlags):
+    """The inputs of the policy or model, and its device; and where the answer goes."""
 
     # Frames of a LeRobotDataset as inputs: --dataset.root=FOLDER (or --dataset.repo_id=ID from the Hub or its cache).
     dataset: DatasetConfig | None = None
@@ -77,6 +77,7 @@ class InputFlags:
     threads: int | None = field(default=None, metadata=minimum_bound(1))
     # Seed of weights, inputs and noise.
     seed: int = 0
+    subject: SubjectFlags = field(init=False, default_factory=PolicyOptions)  # the policy or model: see split_subject
 
     @property
     def plays(self) -> bool:
@@ -155,7 +156,7 @@ class ProfilerFlags:
 
 
 @dataclass
-class RunConfig(OutputFlags, ProfilerFlags, SamplingFlags, RecipeFlags, GuidanceFlags, InputFlags):
+class RunConfig(ProfilerFlags, SamplingFlags, RecipeFlags, GuidanceFlags, InputFlags):
     """All flags of a command that measures, in the order in which its help has them."""
 
 
@@ -184,7 +185,7 @@ def read_flags(
     argv: Sequence[str],
     extra: Sequence[str] = (),
     refused: Mapping[str, str] | None = None,
-) -> tuple[SubjectFlags, C]:
+) -> C:
     """Parse a measuring command's flags, before anything heavy is loaded.
 
     Args:
@@ -200,6 +201,7 @@ def read_flags(
         rest.append(f"--dataset.repo_id=local/{Path(root).name}")
     offered = [*extra, *POLICY_NAMES, *MODEL_NAMES]
     config = parse(config_class, rest, extra=offered, exact=subject_fields(flags), refused=refused)
+    config.subject = flags
     require_subject(flags)
     if isinstance(flags, FactoryOptions):
         _check_factory_inputs(config)
@@ -223,7 +225,7 @@ def read_flags(
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
         _check_profilers(config)
-    return flags, config
+    return config
 
 
 def _check_model_inputs(config: InputFlags) -> None:
@@ -279,27 +281,27 @@ def _check_profilers(config: ProfilerFlags) -> None:
         raise UserError("--profile_functions needs --python_profile=line")
 
 
-def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
+def check_phases(subject: SubjectFlags, phases: Sequence[str]) -> None:
     """Raises UserError if what has no loss that is known is to be trained."""
     for phase in phases:
-        if phase == "inference" or isinstance(flags, PolicyOptions):
+        if phase == "inference" or isinstance(subject, PolicyOptions):
             continue
-        if isinstance(flags, FactoryOptions):
+        if isinstance(subject, FactoryOptions):
             raise UserError(f"'{phase}' needs a policy of LeRobot: one of --policy.factory can run inference")
         raise UserError(f"a model without a policy has no loss: it can run inference, not '{phase}'")
 
 
-def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
+def check_recipe(subject: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
     """Raises UserError for a recipe that cannot be read, is for another type, or is to be trained with."""
     if path is None:
         return
     for phase in phases:
         if phase != "inference":
             raise UserError(f"a recipe is for inference, not for '{phase}': remove {path.name}, or that phase")
-    check_recipe_file(flags, path)
+    check_recipe_file(subject, path)
 
 
-def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
+def check_recipe_file(subject: SubjectFlags, path: Path) -> None:
     """Raises UserError for a recipe that cannot be read, or is for another type.
 
     What the file says is checked first; only its treatments' own checks import torch.
@@ -309,8 +311,8 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
     from strobe.core.treatments.known import check_words
 
     read = recipe_file.load(path)
-    if flags.type is not None:
-        require_kind(flags.type, read, path.name)
+    if subject.type is not None:
+        require_kind(subject.type, read, path.name)
     for number, spec in enumerate(read.treatments, 1):
         try:
             check_words(spec)

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core import slices
-from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, check_dataset
-from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, parse_image_size
-from strobe.policy_cli.subject_flags import ModelFlags
+from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, parse_image_size
+from strobe.policy_cli.subject_flags import ModelFlags, subject_values
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import Result
@@ -33,7 +32,7 @@ SNAPSHOT = "memory_snapshot.pickle"
 WATCHED, PROFILED, PYTHON_S = 3, 8, 2.0
 
 
-def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject:
+def load_subject(config: InputFlags, live: Live) -> Subject:
     """Import LeRobot, make its configs of the flags, and build or load the policy or the model, with inputs.
 
     Raises:
@@ -44,9 +43,10 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     # At its end Python would look at all objects again, which takes a second or two. Commands that run loops of
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)
-    if isinstance(flags, FactoryOptions):
-        return _make_subject(flags, config, live)
-    live.stage(f"importing what {flags.path or flags.type} needs")
+    wanted = config.subject
+    if isinstance(wanted, FactoryOptions):
+        return _make_subject(wanted, config, live)
+    live.stage(f"importing what {wanted.path or wanted.type} needs")
     with importing(announced=True):
         import torch
 
@@ -56,7 +56,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     realise(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    live.stage(f"loading {flags.path or flags.type}")
+    live.stage(f"loading {wanted.path or wanted.type}")
     sizes = {"observation.state": config.state_dim, "action": config.action_dim}
     source = InputOptions(
         dataset=config.dataset,
@@ -67,14 +67,14 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
         vectors={name: size for name, size in sizes.items() if size is not None},
         rename=config.rename_map,
     )
-    if isinstance(flags, ModelFlags):
-        return load_model(flags, source, device=config.device, seed=config.seed)
-    return load_policy(flags, source, seed=config.seed)
+    if isinstance(wanted, ModelFlags):
+        return load_model(wanted, source, device=config.device, seed=config.seed)
+    return load_policy(wanted, source, seed=config.seed)
 
 
-def _make_subject(flags: FactoryOptions, config: InputFlags, live: Live) -> Subject:
+def _make_subject(wanted: FactoryOptions, config: InputFlags, live: Live) -> Subject:
     """Call the function that makes the policy, and the policy with an observation of each shape. Raises UserError."""
-    live.stage(f"importing what {flags.factory} needs")
+    live.stage(f"importing what {wanted.factory} needs")
     with importing(announced=True):
         import torch
 
@@ -83,8 +83,8 @@ def _make_subject(flags: FactoryOptions, config: InputFlags, live: Live) -> Subj
         from strobe.lerobot.policies import factory
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    live.stage(f"calling {flags.factory}")
-    subject = factory.load(flags.factory, seed=config.seed, device=config.device)
+    live.stage(f"calling {wanted.factory}")
+    subject = factory.load(wanted.factory, seed=config.seed, device=config.device)
     if isinstance(subject, CallableSubject):
         subject.first_calls(live.stage)
     return subject
@@ -118,8 +118,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
 
 def build_study_answer(
     result: Result,
-    flags: SubjectFlags,
-    config: OutputFlags,
+    config: InputFlags,
     sections: Sequence[Sequence[Section]] | None = None,
     **more: Any,
 ) -> Studied:
@@ -130,10 +129,10 @@ def build_study_answer(
     """
     for each in slices.slices().values():
         for name in each.looks.get(result.study, ()):
-            slices.load(name)(result, flags, config)
-    family = "model" if isinstance(flags, ModelFlags) else "policy"
-    options = {family: flags, **vars(config)}
-    return Studied(result, options, config.output_dir, config.thresholds, sections, **more)
+            slices.load(name)(result, config)
+    return Studied(
+        result, subject_values(config.subject, config), config.output_dir, config.thresholds, sections, **more
+    )
 
 
 def recipe_notes(path: Path | None) -> list[str]:

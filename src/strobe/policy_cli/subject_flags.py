@@ -10,8 +10,10 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import check_bounds, minimum_bound
+from strobe.core.cli.flags import flag_values
 from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.help import describe_field, flag_fields
 from strobe.core.cli.live import importing
@@ -30,6 +32,9 @@ from strobe.lerobot.refusals import first_line
 from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, config_fields, require_one_package
 from strobe.lerobot.schema.shapes import build, nest_fields
 from strobe.lerobot.schema.source import UnreadableSourceError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size", "--policy.factory")
 MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
@@ -52,6 +57,11 @@ class ModelFlags(ModelOptions):
 
 
 SubjectFlags = PolicyOptions | ModelFlags | FactoryOptions
+
+
+def subject_values(subject: SubjectFlags, config: DataclassInstance) -> dict[str, object]:
+    """Return the flags of a config by name, those of its ``subject`` first."""
+    return {"model" if isinstance(subject, ModelFlags) else "policy": subject, **flag_values(config)}
 
 
 def split_subject(argv: Sequence[str]) -> tuple[SubjectFlags, list[str]]:

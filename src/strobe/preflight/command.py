@@ -59,7 +59,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import exclusive_minimum_bound
-from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.flags import OutputFlags, flag_values
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, split_lerobot
 from strobe.core.cli.runner import Command, Studied
@@ -105,16 +105,19 @@ class PreflightConfig(OutputFlags):
     seconds: float = field(default=90.0, metadata=exclusive_minimum_bound(0))
     # Episodes that the policy was not trained on, for separate figures.
     held_out: list[int] | None = None
+    subject: PolicyOptions = field(init=False, default_factory=PolicyOptions)  # the policy
+    theirs: list[str] | None = field(init=False, default=None)  # lerobot-rollout's arguments
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str] | None]:
-    """Return the policy, the command's flags and lerobot-rollout's arguments, checked. Raises UserError."""
+def read(argv: Sequence[str]) -> PreflightConfig:
+    """Return the command's flags, checked. Raises UserError."""
     ours, theirs = split_lerobot(argv)
     flags, rest = split_subject(ours)
     assert not isinstance(flags, FactoryOptions)  # refused before
     config = parse(PreflightConfig, rest, extra=POLICY_NAMES, behind="lerobot-rollout")
     if isinstance(flags, ModelFlags):
         raise UserError("--model has no actions: name a policy with --policy.path=FOLDER")
+    config.subject = flags
     if flags.path is None and theirs is not None:
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None and (theirs is not None or config.fix is not None or config.dataset.root is None):
@@ -133,17 +136,18 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
         if not {"--policy.path", "--config_path"} & {name for name, _ in pairs(theirs)}:
             theirs = [*theirs, f"--policy.path={flags.path}"]
         check(theirs, "lerobot-rollout")
-    return flags, config, theirs
+    config.theirs = theirs
+    return config
 
 
-def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
+def study(config: PreflightConfig, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.preflight.run import Preflight, preflight, preflight_of_data
     from strobe.preflight.run_of_policy import read_run
     from strobe.preflight.wiring.checkpoint import checkpoint_folder
     from strobe.preflight.wiring.of_run import parse_settings, policy_flags
 
-    robot = None
+    policy, theirs, robot = config.subject, config.theirs, None
     given = [format_argument(*pair) for pair in pairs(theirs or [])]
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
@@ -153,14 +157,14 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
 
         robot = read_robot(rollout_config(theirs), given)
     live.stage("reading the files")
-    if flags.path is None:
+    if policy.path is None:
         assert config.dataset.root is not None
         result = preflight_of_data(
             config.dataset.root, config.fix_data, config.dataset.episodes, decode=config.decode, progress=live.progress
         )
-        return _make_study(result, flags, config, theirs)
-    settings = parse_settings([*flags.overrides, *policy_flags(given)])
-    folder = checkpoint_folder(flags.path or "")
+        return _make_study(result, config)
+    settings = parse_settings([*policy.overrides, *policy_flags(given)])
+    folder = checkpoint_folder(policy.path)
     run = read_run(config.rollout) if config.rollout is not None else None
     look = Preflight(
         folder, config.dataset.root, robot, config.rename_map, config.fix, run, settings, config.fix_data,
@@ -168,14 +172,12 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
-        _look_at_frames(result, flags, config, run, live)
-    return _make_study(result, flags, config, theirs)
+        _look_at_frames(result, config, run, live)
+    return _make_study(result, config)
 
 
-def _make_study(
-    result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None
-) -> Studied:
-    options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
+def _make_study(result: PreflightResult, config: PreflightConfig) -> Studied:
+    options = {"policy": config.subject, **flag_values(config), "lerobot-rollout": config.theirs}
     return Studied(
         result,
         options,
@@ -185,9 +187,7 @@ def _make_study(
     )
 
 
-def _look_at_frames(
-    result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, run: PolicyRun | None, live: Live
-) -> None:
+def _look_at_frames(result: PreflightResult, config: PreflightConfig, run: PolicyRun | None, live: Live) -> None:
     from strobe.preflight.run import look_at_frames
 
     live.stage("importing what the policy needs")
@@ -197,7 +197,7 @@ def _look_at_frames(
     assert config.dataset.root is not None
     frames = Frames(
         config.dataset.root, config.seconds, config.dataset.episodes, config.held_out or (), dict(result.wiring.rename),
-        list(flags.overrides),
+        list(config.subject.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
     look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.fix)

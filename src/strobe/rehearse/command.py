@@ -93,25 +93,13 @@ class RehearseConfig(OutputFlags):
     # After the run, also call the policy without the robot, for about ten seconds. That shows what robot, cameras and
     # threads cost.
     bench: bool = False
+    shown: dict[str, str] = field(init=False, default_factory=dict)  # camera → what it shows; '' for all others
+    faults: list[str] = field(init=False, default_factory=list)  # as --fault has them
+    loop: ChosenLoop = field(init=False)  # that is played
 
 
-@dataclass
-class Staging:
-    """The stage of a rehearsal, as the command line describes it.
-
-    Args:
-        frames: camera → what it shows; '' for all others.
-        faults: as --fault has them.
-        loop: the loop that is played.
-    """
-
-    frames: dict[str, str]
-    faults: list[str]
-    loop: ChosenLoop
-
-
-def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
-    """Return the command's flags, and what they stage, checked. Raises UserError."""
+def read(argv: Sequence[str]) -> RehearseConfig:
+    """Return the command's flags, checked. Raises UserError."""
     ours, after = split_lerobot(argv)
     faults, ours = take_repeated(ours, "--fault")
     frames, rest = {}, []
@@ -132,17 +120,19 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
         check(chosen.arguments, chosen.command, new_policy=True, ours=option_names(RehearseConfig))
     elif config.bench:
         raise UserError(f"--bench calls a policy, and {chosen.command} has none: remove it")
-    return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)
+    config.shown = frames | ({"": config.frames} if config.frames else {})
+    config.faults, config.loop = faults, chosen
+    return config
 
 
-def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
+def study(config: RehearseConfig, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
         from strobe.loops.first_look import looked_at_first
         from strobe.rehearse.run import rehearse
         from strobe.rehearse.stage import RehearsalOptions
 
-    chosen, look = staging.loop, None
+    chosen, look = config.loop, None
     if _has_checkpoint(chosen.arguments):
         chosen = _parse_loop(chosen)
         look = look_at_wiring(chosen)
@@ -150,14 +140,14 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
             return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
-    with looked_at_first(first_look(look, live, filmed=staging.frames)):
+    with looked_at_first(first_look(look, live, filmed=config.shown)):
         watched = rehearse(
             chosen.arguments,
             events,
             RehearsalOptions(
-                frames=staging.frames,
+                frames=config.shown,
                 episode=config.episode,
-                faults=staging.faults,
+                faults=config.faults,
                 latency_ms=config.latency_ms,
             ),
             depth=config.depth,

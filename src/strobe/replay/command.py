@@ -39,18 +39,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
-from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.flags import OutputFlags, flag_values
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, take_positional
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.loops.files import events_path
-
-if TYPE_CHECKING:
-    from strobe.replay.results import Changes
+from strobe.replay.results import Changes, is_lerobots
 
 
 @dataclass
@@ -74,15 +71,25 @@ class ReplayConfig(OutputFlags):
     calls: int = field(default=200, metadata=minimum_bound(0))
     # Seed of the draws and of the policy's noise, the same with each setting.
     seed: int = field(default=0, metadata=minimum_bound(0))
+    theirs: dict[str, str] = field(init=False, default_factory=dict)  # flags of lerobot-rollout to change
+
+    @property
+    def changes(self) -> Changes:
+        """The changes of the rollout's settings."""
+        return Changes(
+            lerobot=self.theirs,
+            latency=self.latency,
+            delay=self.inference_delay,
+            fixed=self.rtc_version == "4454",
+            recipe=self.recipe.name if self.recipe is not None else "",
+        )
 
 
-def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
-    """Return the command's flags, and what they change in the rollout, checked. Raises UserError."""
+def read(argv: Sequence[str]) -> ReplayConfig:
+    """Return the command's flags, checked. Raises UserError."""
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
         raise UserError("name the rollout's folder: strobe replay RUN (the folder that `strobe rollout` wrote)")
-    from strobe.replay.results import Changes, is_lerobots
-
     ours, theirs = words, {}
     for name, value in pairs(flags):
         if is_lerobots(name[2:]):
@@ -94,17 +101,11 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
     config = parse(ReplayConfig, ours, extra=["--fps", "--inference.type", "--inference.queue_threshold"])
     assert config.rollout is not None
     events_path(config.rollout)  # raises UserError where there are none
-    changes = Changes(
-        lerobot=theirs,
-        latency=config.latency,
-        delay=config.inference_delay,
-        fixed=config.rtc_version == "4454",
-        recipe=config.recipe.name if config.recipe is not None else "",
-    )
-    return config, changes
+    config.theirs = theirs
+    return config
 
 
-def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
+def study(config: ReplayConfig, live: Live) -> Studied:
     """Replay the rollout. Raises UserError, and KeyboardInterrupt if nothing was replayed by then."""
     with importing():
         from strobe.core.measure.sampling import Progress
@@ -120,8 +121,8 @@ def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
         draws=config.draws, seed=config.seed, calls=config.calls, recipe=_recipe(config.recipe),
         seam_jump=config.thresholds.seam_jump, stage=live.stage, tell=tell,
     )  # fmt: skip
-    result = replay(config.rollout, changes, options)
-    return Studied(result, {"replay": vars(config) | changes.lerobot}, config.output_dir, config.thresholds)
+    result = replay(config.rollout, config.changes, options)
+    return Studied(result, {"replay": flag_values(config) | config.theirs}, config.output_dir, config.thresholds)
 
 
 def _recipe(file: Path | None) -> Callable[[], contextlib.AbstractContextManager[object]] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
 from strobe.replay.results import Replayed, ReplayResult, figure_words, starved_chance_text
@@ -16,21 +15,23 @@ def lost_events(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     return damaged_recording(result.lost)
 
 
-@finding("replay-differs", "warning")
-def differs(result: ReplayResult, _: Thresholds) -> Found:
-    """The replay does not reproduce the recorded run.
-
-    Found: {differences}.
-    Why: Something delayed the run that neither its ticks nor its calls show, such as a thread that waited.
-    Do: Trust the direction of a difference between columns, not its size. Or record a run with the new setting.
-    """
+def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     if not result.agrees:
         wrong = [check for check in result.checks if not check.agrees]
         differences = "; ".join(
             f"{figure_words(check.figure)}: {check.recorded:.4g} recorded, {check.low:.4g} to {check.high:.4g} replayed"
             for check in wrong
         )
-        yield {check.figure: check.recorded for check in wrong}, {"differences": differences}
+        yield Finding(
+            rule="replay-differs",
+            level="warning",
+            title="The replay does not reproduce the recorded run",
+            found=f"{differences}.",
+            why="Something delayed the run that neither its ticks nor its calls show, such as a thread that waited.",
+            do="Trust the direction of a difference between columns, not its size. Or record a run with the new "
+            "setting.",
+            evidence={check.figure: check.recorded for check in wrong},
+        )
 
 
 def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -45,47 +46,33 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
     if column.queue.first_action_ms is None:
         seen = f"With {now} the robot was never sent an action."
     if least is None:
-        yield from _always_starves(result, column, seen)
+        most = max(trial.threshold for trial in result.tried)
+        yield Finding(
+            rule="replay-starves",
+            level="warning",
+            title="The robot starves with every queue threshold",
+            found=f"{seen} With {most}, the largest threshold, it starves too.",
+            why="A call takes longer than the remaining actions of a chunk last.",
+            do="Use a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and "
+            "`strobe optimize` looks for one.",
+            evidence={"starved_ms": column.figures["starved_ms"].value},
+        )
     elif now is not None and least > now:
-        yield from _raise_threshold(result, least, now, seen)
+        chance = result.starves_chance
+        yield Finding(
+            rule="replay-threshold",
+            level="warning",
+            title=f"With --inference.queue_threshold={least} {starved_chance_text(chance)}",
+            found=seen,
+            why="A call begins when the queue holds that many actions, and they must last for the longest call. A "
+            "call longer than every recorded one is not considered.",
+            do=f"Give --inference.queue_threshold={least}.",
+            evidence={"queue_threshold": float(least), "was": float(now), "starves_chance": chance},
+        )
 
 
-@finding("replay-starves", "warning")
-def _always_starves(result: ReplayResult, column: Replayed, seen: str) -> Found:
-    """The robot starves with every queue threshold.
-
-    Found: {seen} With {most}, the largest threshold, it starves too.
-    Why: A call takes longer than the remaining actions of a chunk last.
-    Do: Use a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and `strobe
-        optimize` looks for one.
-    """
-    most = max(trial.threshold for trial in result.tried)
-    yield {"starved_ms": column.figures["starved_ms"].value}, {"most": most}
-
-
-@finding("replay-threshold", "warning")
-def _raise_threshold(result: ReplayResult, least: int, now: int, seen: str) -> Found:
-    """With --inference.queue_threshold={least} {promise}.
-
-    Found: {seen}
-    Why: A call begins when the queue holds that many actions, and they must last for the longest call. A call longer
-        than every recorded one is not considered.
-    Do: Give --inference.queue_threshold={least}.
-    """
-    promise, chance = starved_chance_text(result.starves_chance), result.starves_chance
-    yield {"queue_threshold": float(least), "was": float(now), "starves_chance": chance}, {"promise": promise}
-
-
-@finding("{rule}", "{level}", ("replay-fixes", "replay-breaks"))
-def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
-    """Requested settings that end starvation or cause it.
-
-    Title: {title}
-    Found: Without an action: {was} ms with the recorded settings, {then} ms with yours. Observation age: {age_was} and
-        {age_then} ms.
-    Why: Both replays have the recorded latencies and ticks, in simulated time.
-    Do: {do}
-    """
+def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Requested settings that end starvation or cause it."""
     own, requested = result.column("as it was"), result.column("as asked")
     if own is None or requested is None or _starves(own, thresholds) == _starves(requested, thresholds):
         return
@@ -93,30 +80,38 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
     if _starves(own, thresholds):
         rule, level, do = "replay-fixes", "good", "Use these settings."
         title = "The requested settings end the starvation, if calls take as long as the recorded ones"
-    was, then = _range(own, "starved_ms"), _range(requested, "starved_ms")
-    age_was, age_then = _range(own, "age_ms"), _range(requested, "age_ms")
-    was_ms, asked_ms = own.figures["starved_ms"].value, requested.figures["starved_ms"].value
-    yield {"was_ms": was_ms, "asked_ms": asked_ms}, locals()
+    yield Finding(
+        rule=rule,
+        level=level,
+        title=title,
+        found=f"Without an action: {_range(own, 'starved_ms')} ms with the recorded settings, "
+        f"{_range(requested, 'starved_ms')} ms with yours. Observation age: {_range(own, 'age_ms')} and "
+        f"{_range(requested, 'age_ms')} ms.",
+        why="Both replays have the recorded latencies and ticks, in simulated time.",
+        do=do,
+        evidence={"was_ms": own.figures["starved_ms"].value, "asked_ms": requested.figures["starved_ms"].value},
+    )
 
 
-@finding("replay-delay", "warning")
-def delay(result: ReplayResult, _: Thresholds) -> Found:
-    """Real-Time Chunking assumes a delay of {assumed:.0f} actions; {result.delay} would be enough.
-
-    Found: RTC assumed {assumed:.0f} actions (median). 95 % of the calls after the first end within {result.delay}
-        actions. RTC dropped {skipped:,.0f} actions that the robot had not executed.
-    Why: LeRobot assumes the longest latency since the start, including the first call's. It binds that many actions of
-        each chunk to the chunk before.
-    Do: Use a LeRobot with its pull request 4454 (--rtc_version=4454 replays it). Or give --use_torch_compile=true:
-        LeRobot then does not count the warm-up calls.
-    """
+def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     column = result.column("as asked") or result.column("as it was")
     if column is None or result.delay is None or (assumed := column.figures["assumed"].value) is None:
         return
     by_lerobot = column.settings.get("inference_delay") == "longest so far"
     if by_lerobot and assumed - result.delay >= MAX_DELAY_EXCESS:
         skipped = column.figures["skipped"].value or 0
-        yield {"assumed": assumed, "inference_delay": float(result.delay)}, {"skipped": skipped}
+        yield Finding(
+            rule="replay-delay",
+            level="warning",
+            title=f"Real-Time Chunking assumes a delay of {assumed:.0f} actions; {result.delay} would be enough",
+            found=f"RTC assumed {assumed:.0f} actions (median). 95 % of the calls after the first end within "
+            f"{result.delay} actions. RTC dropped {skipped:,.0f} actions that the robot had not executed.",
+            why="LeRobot assumes the longest latency since the start, including the first call's. It binds that many "
+            "actions of each chunk to the chunk before.",
+            do="Use a LeRobot with its pull request 4454 (--rtc_version=4454 replays it). Or give "
+            "--use_torch_compile=true: LeRobot then does not count the warm-up calls.",
+            evidence={"assumed": assumed, "inference_delay": float(result.delay)},
+        )
 
 
 def _starves(column: Replayed, thresholds: Thresholds) -> bool:

@@ -247,16 +247,17 @@ class RolloutConfig(OutputFlags):
     anyway: bool = False
     # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
+    loop: ChosenLoop | None = field(init=False, default=None)  # LeRobot's, with its config; None with --events
 
 
-def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
-    """Return the command's flags, and LeRobot's loop with its config (None with --events). Raises UserError."""
+def read(argv: Sequence[str]) -> RolloutConfig:
+    """Return the command's flags, checked. Raises UserError."""
     ours, after = split_lerobot(argv)
     config = parse(RolloutConfig, ours, refused=REFUSED, behind=ROLLOUT)
     if config.events is not None:
         if after is not None:
             raise UserError("--events shows a run that has ended: remove the arguments after --")
-        return config, None
+        return config
     theirs = require_lerobot(after, ROLLOUT, "rollout -- --robot.type=… --policy.path=FOLDER")
     chosen = choose_loop(theirs, config.observations)
     if chosen.command == ROLLOUT:
@@ -264,13 +265,15 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     with importing():
         loop = load_loop(chosen.command)
     # A wrong flag ends in an error of one line, before the robot is connected.
-    return config, replace(chosen, config=loop.check(chosen.arguments))
+    config.loop = replace(chosen, config=loop.check(chosen.arguments))
+    return config
 
 
-def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studied:
+def study(config: RolloutConfig, live: Live) -> Studied:
     """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
     from strobe.rollout.run import recover_rollout, watch
 
+    chosen = config.loop
     if chosen is None:
         assert config.events is not None
         watched = recover_rollout(config.events)

@@ -53,7 +53,7 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
     command = "" if rollout.rehearsal is None else "rehearse"
     return measured.document(
         result,
-        answers(rollout, _random_weights(result)),
+        answers(result),
         shown,
         command=command,
         notes=notes(rollout),
@@ -61,9 +61,9 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
     )
 
 
-def answers(rollout: Rollout, weights: str = "") -> list[str]:
+def answers(result: RolloutResult) -> list[str]:
     """Return the verdict, the times of calls and observations, the ticks that went wrong, and a rehearsal's limits."""
-    times = []
+    rollout, times = result.rollout, []
     if rollout.engine != "remote" and (inference := rollout.inference) is not None:
         later, first = inference.latency, f"{inference.first_ms:,.0f} ms"
         if later is None:
@@ -85,12 +85,9 @@ def answers(rollout: Rollout, weights: str = "") -> list[str]:
     if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
         holding = rehearsal.holding
         state = f"still on in {', '.join(holding)}" if holding else "off"
+        weights = f", {SOURCE}" if result.subject.source.endswith(SOURCE) else ""
         sentences.append(f"Emulated servos{weights}: this times the loop only. At the end, torque was {state}.")
     return sentences
-
-
-def _random_weights(result: RolloutResult) -> str:
-    return f", {SOURCE}" if result.subject.source.endswith(SOURCE) else ""
 
 
 def _describe_late_ticks(rollout: Rollout) -> list[str]:

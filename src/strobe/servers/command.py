@@ -112,9 +112,9 @@ class ServerConfig(ServerCallFlags):
     control_hz: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
 
 
-def read(argv: Sequence[str]) -> tuple[ServerConfig]:
+def read(argv: Sequence[str]) -> ServerConfig:
     """Return the flags, checked. Raises UserError."""
-    return (parse_flags(ServerConfig, argv),)
+    return parse_flags(ServerConfig, argv)
 
 
 def parse_flags(kind: type[C], argv: Sequence[str]) -> C:

@@ -48,7 +48,7 @@ class CompareServersConfig(server.ServerCallFlags):
     as_fast_within: float = field(default=0.02, metadata=exclusive_minimum_bound(0))
 
 
-def read(argv: Sequence[str]) -> tuple[CompareServersConfig]:
+def read(argv: Sequence[str]) -> CompareServersConfig:
     """Return the flags, checked. Raises UserError."""
     from strobe.servers.protocols.connect import check_url, require_packages
 
@@ -62,7 +62,7 @@ def read(argv: Sequence[str]) -> tuple[CompareServersConfig]:
             raise UserError("LeRobot's server loads the policy that its client names: add --against.path=FOLDER")
     elif config.dataset.root is None:
         raise UserError("a policy on this machine needs the frames of a data set: add --dataset.root=FOLDER")
-    return (config,)
+    return config
 
 
 def study(config: CompareServersConfig, live: Live) -> Studied:

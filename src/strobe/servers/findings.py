@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
 from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, FaultKind, ServerAnswer, ServerFault, Timed
 
@@ -67,28 +68,19 @@ _OF_INPUT = (
 _PLACE = re.compile(r'File "(?:[^"\n]*[/\\])?([^"/\\\n]+)", line (\d+), in (\S+)')
 
 
-@finding("server-{kind}", "warning")
-def faults(answer: ServerAnswer, _: Thresholds) -> Found:
-    """Calls that failed, each kind with the exception's name.
-
-    Title: {title}: {fault.name}
-    Found: {seen}
-    Why: {why}
-    Do: {of_input}{look}
-    """
+def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """Calls that failed, each kind with the exception's name."""
     protocol = PROTOCOLS[answer.protocol]
     for fault in answer.faults:
-        yield (
-            {"error": fault.error, "call": fault.call, "count": fault.count, "waited_ms": fault.waited_ms},
-            {
-                "kind": fault.kind.replace(" ", "-"),
-                "title": _TITLES[fault.kind],
-                "fault": fault,
-                "seen": _fault_occurrence_text(answer, fault),
-                "why": protocol.then.get(fault.kind, _WHY[fault.kind]),
-                "of_input": _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else "",
-                "look": protocol.look.get(fault.kind, _DO[fault.kind]),
-            },
+        first_look = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
+        yield Finding(
+            rule=f"server-{fault.kind.replace(' ', '-')}",
+            level="warning",
+            title=f"{_TITLES[fault.kind]}: {fault.name}",
+            found=_fault_occurrence_text(answer, fault),
+            why=protocol.then.get(fault.kind, _WHY[fault.kind]),
+            do=f"{first_look}{protocol.look.get(fault.kind, _DO[fault.kind])}",
+            evidence={"error": fault.error, "call": fault.call, "count": fault.count, "waited_ms": fault.waited_ms},
         )
 
 
@@ -110,37 +102,30 @@ def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
     return f"{where}, after {significant(fault.waited_ms)} ms: {fault.error}{dot}"
 
 
-@finding("server-slower-than-robot", "warning")
-def slow_server(answer: ServerAnswer, _: Thresholds) -> Found:
-    """A round trip that lasts longer than its chunk.
-
-    Title: {title}
-    Found: A round trip takes a median of {median_ms:figures} ms, and 99 % take at most {p99_ms:figures} ms. A chunk of
-        {answer.age.actions:,} actions lasts {chunk_ms:figures} ms at {answer.age.control_hz:figures} Hz.
-    Why: Even a robot that requests the next chunk while it executes this one runs out of actions.
-    Do: Lower the control rate to {hz:figures} Hz, use longer chunks, or make the largest part of the round trip faster.
-    """
+def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """A round trip that lasts longer than its chunk."""
     age = answer.age
     if age is not None and answer.trip is not None and age.first.p99 > age.chunk_ms:
         median = age.first.median > age.chunk_ms
-        title = "A round trip lasts longer than its chunk of actions"
         hz = 0.99 * age.actions * 1e3 / (age.first.median if median else age.first.p99)
-        yield (
-            {"median_ms": age.first.median, "p99_ms": age.first.p99, "chunk_ms": age.chunk_ms},
-            {"hz": hz, "title": title if median else "Some round trips last longer than their chunk of actions"},
+        yield Finding(
+            rule="server-slower-than-robot",
+            level="warning",
+            title="A round trip lasts longer than its chunk of actions"
+            if median
+            else "Some round trips last longer than their chunk of actions",
+            found=f"A round trip takes a median of {significant(age.first.median)} ms, and 99 % take at most "
+            f"{significant(age.first.p99)} ms. A chunk of {age.actions:,} actions lasts {significant(age.chunk_ms)} "
+            f"ms at {significant(age.control_hz)} Hz.",
+            why="Even a robot that requests the next chunk while it executes this one runs out of actions.",
+            do=f"Lower the control rate to {significant(hz)} Hz, use longer chunks, or make the largest part of the "
+            "round trip faster.",
+            evidence={"median_ms": age.first.median, "p99_ms": age.first.p99, "chunk_ms": age.chunk_ms},
         )
 
 
-@finding("server-network", "warning")
-def network(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The part of a round trip that the server's own clock does not explain.
-
-    Title: {title}
-    Found: {network_ms:figures} of {answer.trip.summary.median:figures} ms, for {up} up and {down} down. The server's
-        reading and writing of messages is part of it.{without}
-    Why: {why}
-    Do: {do}
-    """
+def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """The part of a round trip that the server's own clock does not explain."""
     part, trip = answer.part("network"), _judged_trip(answer)
     if part is None or trip is None or answer.sent_bytes is None or part.share < BIG_NETWORK:
         return
@@ -162,9 +147,15 @@ def network(answer: ServerAnswer, _: Thresholds) -> Found:
             why += " Every call sends uncompressed images."
         do = _smaller(answer) or "Send less, or use a faster network."
     down = _size(answer.received_bytes.median) if answer.received_bytes else "no bytes"
-    yield (
-        {"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
-        {"up": _size(answer.sent_bytes.median), "down": down, "without": without, "why": why, "do": do, "title": title},
+    yield Finding(
+        rule="server-network",
+        level="warning",
+        title=title,
+        found=f"{significant(took)} of {significant(trip.summary.median)} ms, for {_size(answer.sent_bytes.median)} "
+        f"up and {down} down. The server's reading and writing of messages is part of it.{without}",
+        why=why,
+        do=do,
+        evidence={"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
     )
 
 
@@ -194,32 +185,24 @@ def _smaller(answer: ServerAnswer) -> str | None:
     return f"Send less than {_size(first.payload_bytes)} per observation: {'; '.join(named)}.{decoder}"
 
 
-@finding("server-inference", "info")
-def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The server's inference takes {share:whole percent} of a round trip.
-
-    Found: {server_ms:figures} of {answer.trip.summary.median:figures} ms, by the server's own clock.{inside}
-    Why: A faster network or smaller images would change little.
-    Do: Run `strobe breakdown` on the server's machine: it shows the parts of a policy that LeRobot can load. `strobe
-        report TRACE` reads a torch.profiler trace of any other policy.
-    """
-    part, policy = answer.part("server"), answer.policy
-    if part is not None and part.share >= BIG_SERVER and _judged_trip(answer):
+def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    part, policy, trip = answer.part("server"), answer.policy, _judged_trip(answer)
+    if part is not None and trip is not None and part.share >= BIG_SERVER:
         inside = f" The policy takes {significant(policy.summary.median)} ms of that time." if policy else ""
-        yield {"share": part.share, "server_ms": part.summary.median}, {"inside": inside}
+        yield Finding(
+            rule="server-inference",
+            level="info",
+            title=f"The server's inference takes {100 * part.share:.0f} % of a round trip",
+            found=f"{significant(part.summary.median)} of {significant(trip.summary.median)} ms, by the server's own "
+            f"clock.{inside}",
+            why="A faster network or smaller images would change little.",
+            do="Run `strobe breakdown` on the server's machine: it shows the parts of a policy that LeRobot can load. "
+            "`strobe report TRACE` reads a torch.profiler trace of any other policy.",
+            evidence={"share": part.share, "server_ms": part.summary.median},
+        )
 
 
-@finding("server-busy", "warning")
-def busy(answer: ServerAnswer, _: Thresholds) -> Found:
-    """{share:whole percent} of a round trip waits for a busy server.
-
-    Found: {wait_ms:figures} of {trip.summary.mean:figures} ms on average, p95 {late:figures} ms. By that time the
-        server answers a ping just before the observation later than its fastest ping.{own}
-    Why: openpi's server computes one call at a time and reads from no other connection during a call. Its own time does
-        not include the wait.
-    Do: Look for another client of this server. A server for each robot, or a server that computes several calls at
-        once, ends the wait; a faster network does not.
-    """
+def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     part, network, trip = answer.part("wait"), answer.part("network"), _judged_trip(answer)
     if part is None or network is None or trip is None or part.share < BIG_WAIT:
         return
@@ -228,97 +211,115 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Found:
     if part.summary.mean >= SMALL_MS and late >= STEADIER * uneven:
         server = answer.part("server")
         own = "" if server is None else f" Its own time for this call is {significant(server.summary.median)} ms."
-        words = {"trip": trip, "late": late, "own": own}
-        yield {"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share}, words
+        yield Finding(
+            rule="server-busy",
+            level="warning",
+            title=f"{100 * part.share:.0f} % of a round trip waits for a busy server",
+            found=f"{significant(part.summary.mean)} of {significant(trip.summary.mean)} ms on average, p95 "
+            f"{significant(late)} ms. By that time the server answers a ping just before the observation later than "
+            f"its fastest ping.{own}",
+            why="openpi's server computes one call at a time and reads from no other connection during a call. Its "
+            "own time does not include the wait.",
+            do="Look for another client of this server. A server for each robot, or a server that computes several "
+            "calls at once, ends the wait; a faster network does not.",
+            evidence={"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share},
+        )
 
 
-@finding("server-encoding", "warning")
-def client_time(answer: ServerAnswer, _: Thresholds) -> Found:
-    """Encoding and decoding on the client take {share:whole percent} of a round trip.
-
-    Found: {named}, of {answer.trip.summary.median:figures} ms.
-    Why: The client copies every byte of the observation into the message.
-    Do: {do}
-    """
-    ours = [part for part in answer.parts if part.side == "client"]
+def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    ours, trip = [part for part in answer.parts if part.side == "client"], _judged_trip(answer)
     share, took = sum(part.share for part in ours), sum(part.summary.median for part in ours)
-    if share >= BIG_CLIENT and took >= SMALL_MS and _judged_trip(answer):
+    if share >= BIG_CLIENT and took >= SMALL_MS and trip is not None:
         named = " and ".join(f"{part.name} {significant(part.summary.median)} ms" for part in ours)
-        do = _smaller(answer) or "Send less in an observation."
-        yield {"share": share, "client_ms": took, "gain_share": share}, {"named": named, "do": do}
+        yield Finding(
+            rule="server-encoding",
+            level="warning",
+            title=f"Encoding and decoding on the client take {100 * share:.0f} % of a round trip",
+            found=f"{named}, of {significant(trip.summary.median)} ms.",
+            why="The client copies every byte of the observation into the message.",
+            do=_smaller(answer) or "Send less in an observation.",
+            evidence={"share": share, "client_ms": took, "gain_share": share},
+        )
 
 
-@finding("server-float-images", "warning")
-def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The client sends images {how}.
-
-    Found: {named:list}: {now} in each call. As uint8 the images would be {small} (computed).
-    Why: A camera gives bytes, so the additional bytes carry no information.
-    Do: Send uint8, and scale on the server.
-    """
+def float_images(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if wide := [image for image in answer.images if image.dtype != "uint8"]:
         now, small = sum(image.sent_bytes for image in wide), sum(math.prod(image.shape) for image in wide)
         how = "as floating-point numbers" if wide[0].dtype.startswith("float") else f"as {wide[0].dtype}"
-        named = [f"{image.name} ({image.dtype})" for image in wide[:4]]
-        words = {"how": how, "named": named, "now": _size(now), "small": _size(small)}
-        yield {"bytes": now, "uint8_bytes": small}, words
+        named = ", ".join(f"{image.name} ({image.dtype})" for image in wide[:4])
+        yield Finding(
+            rule="server-float-images",
+            level="warning",
+            title=f"The client sends images {how}",
+            found=f"{named}: {_size(now)} in each call. As uint8 the images would be {_size(small)} (computed).",
+            why="A camera gives bytes, so the additional bytes carry no information.",
+            do="Send uint8, and scale on the server.",
+            evidence={"bytes": now, "uint8_bytes": small},
+        )
 
 
-@finding("server-time-impossible", "warning")
-def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The server reports more time than the call took.
-
-    Found: In {calls:,} of {total:,} calls the server's own time is longer than the client waited.
-    Why: With such a time Strobe cannot separate the server's part, so network and server are one part here.
-    Do: Look at what the server measures: it should be the inference of this call, in milliseconds.
-    """
+def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if answer.overstated:
-        yield {"calls": answer.overstated}, {"total": len(answer.values)}
+        yield Finding(
+            rule="server-time-impossible",
+            level="warning",
+            title="The server reports more time than the call took",
+            found=f"In {answer.overstated:,} of {len(answer.values):,} calls the server's own time is longer than the "
+            "client waited.",
+            why="With such a time Strobe cannot separate the server's part, so network and server are one part here.",
+            do="Look at what the server measures: it should be the inference of this call, in milliseconds.",
+            evidence={"calls": answer.overstated},
+        )
 
 
-@finding("server-first-call", "info")
-def first_call(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The first call takes {seconds:figures} s.
-
-    Found: The first call took {first_ms:figures} ms; later calls took a median of {median_ms:figures} ms.
-    Why: A server compiles or loads at its first call, and a robot that connects then stands still.
-    Do: Call the server once before the robot starts.
-    """
+def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if (first := answer.first_ms) is not None and answer.trip is not None:
         median = answer.trip.summary.median
         if first >= max(SLOW_FIRST * median, NOTABLE_FIRST_MS):
-            yield {"first_ms": first, "median_ms": median}, {"seconds": first / 1e3}
+            yield Finding(
+                rule="server-first-call",
+                level="info",
+                title=f"The first call takes {significant(first / 1e3)} s",
+                found=f"The first call took {significant(first)} ms; later calls took a median of "
+                f"{significant(median)} ms.",
+                why="A server compiles or loads at its first call, and a robot that connects then stands still.",
+                do="Call the server once before the robot starts.",
+                evidence={"first_ms": first, "median_ms": median},
+            )
 
 
-@finding("server-keepalive", "warning")
-def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
-    """Openpi's own client would lose the connection in a call this long.
-
-    Found: The longest call took {seconds:figures} s{first}.
-    Why: With websockets 15 or later, openpi-client pings every 20 s and closes the connection if the server answers no
-        ping for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.
-    Do: Let the server compile before it accepts connections: call its policy once at start-up.
-    """
+def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     longest, limit = max([answer.first_ms or 0.0, *answer.values]), PROTOCOLS[answer.protocol].keepalive_ms
     if limit is not None and longest >= limit:
         first = ", and was the first" if longest == answer.first_ms else ""
-        yield {"longest_ms": longest}, {"seconds": longest / 1e3, "first": first}
+        yield Finding(
+            rule="server-keepalive",
+            level="warning",
+            title="Openpi's own client would lose the connection in a call this long",
+            found=f"The longest call took {significant(longest / 1e3)} s{first}.",
+            why="With websockets 15 or later, openpi-client pings every 20 s and closes the connection if the server "
+            "answers no ping for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.",
+            do="Let the server compile before it accepts connections: call its policy once at start-up.",
+            evidence={"longest_ms": longest},
+        )
 
 
-@finding("server-drops-observations", "warning")
-def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The server drops observations as too similar.
-
-    Found: {dropped} of {sent} observations, each after another one, got no answer. The same observations got one when
-        marked must_go. Their states are up to {distance:figures} from the state before.
-    Why: LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. 1 is small
-        in degrees and large in radians or metres. The robot then waits until its queue is empty.
-    Do: Send the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of observations_similar on
-        the server.
-    """
+def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     seen = answer.dropped
     if seen is not None and seen.dropped and seen.farthest_dropped is not None:
-        yield {"sent": seen.sent, "dropped": seen.dropped, "distance": seen.farthest_dropped}
+        yield Finding(
+            rule="server-drops-observations",
+            level="warning",
+            title="The server drops observations as too similar",
+            found=f"{seen.dropped} of {seen.sent} observations, each after another one, got no answer. The same "
+            f"observations got one when marked must_go. Their states are up to {significant(seen.farthest_dropped)} "
+            "from the state before.",
+            why="LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. "
+            "1 is small in degrees and large in radians or metres. The robot then waits until its queue is empty.",
+            do="Send the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of "
+            "observations_similar on the server.",
+            evidence={"sent": seen.sent, "dropped": seen.dropped, "distance": seen.farthest_dropped},
+        )
 
 
 def _size(value: float) -> str:

@@ -61,7 +61,7 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     if answer.warmup:
         notes.append(f"no figure contains {units.count(answer.warmup, 'warm-up call')} after the first call")
     return frame.document(
-        answer, _answers(answer), sections, kind="breakdown of a policy server", notes=notes, facts=facts
+        answer, answers(answer), sections, kind="breakdown of a policy server", notes=notes, facts=facts
     )
 
 
@@ -84,7 +84,7 @@ def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
     return {"parts": [Plot("Parts of a round trip", "Medians of the parts.", made_of, layout), over_time]}
 
 
-def _answers(answer: ServerAnswer) -> list[str]:
+def answers(answer: ServerAnswer) -> list[str]:
     """Return failed calls or the largest part first, then the round trip, the age of actions and the next command."""
     sentences, largest = [], max(answer.parts, key=lambda part: part.share, default=None)
     if answer.faults:

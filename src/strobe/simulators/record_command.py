@@ -31,13 +31,12 @@ Further examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import minimum_bound
 from strobe.core.cli.live import Live
-from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command
 from strobe.core.errors import UserError, nearest
 
@@ -72,11 +71,6 @@ class RecordConfig:
     def length(self) -> int:
         """Frames in an episode."""
         return _DEFAULTS[self.env][0] if self.frames is None else self.frames
-
-
-def read(argv: Sequence[str]) -> tuple[RecordConfig]:
-    """Return the command's flags, checked. Raises UserError."""
-    return (parse(RecordConfig, argv),)
 
 
 def record_and_say(config: RecordConfig, live: Live) -> int:
@@ -146,4 +140,4 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
     return partial(record_metaworld, scene=Scene(config.task or TASK, cameras, width))
 
 
-run = Command("record", __doc__, RecordConfig, read, record_and_say, bar=False)
+run = Command("record", __doc__, RecordConfig, None, record_and_say, bar=False)

@@ -108,10 +108,10 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
 
     command = slices.load(slices.commands()[study].module)
     given, note = use_single_device(argv) if ONE_DEVICE in os.environ else (argv, None)
-    flags, config = command.read(given)
+    config = command.read(given)
     started = time.monotonic()
     with Live() as live:
-        answer = command.study(flags, config, live)
+        answer = command.study(config, live)
     if note is not None:
         answer.result.notes.append(note)
     trace = finish(answer, [study, *argv], started)

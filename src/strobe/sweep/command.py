@@ -39,6 +39,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ from strobe.core.cli.parse import format_argument, pairs, parse
 from strobe.core.cli.runner import Command, Studied, say_other_work
 from strobe.core.errors import NotKeptError, UserError, nearest
 from strobe.lerobot.flags.lazy_flags import realise, requests
-from strobe.policy_cli.run_flags import check_launcher
+from strobe.policy_cli.run_flags import InputFlags, check_launcher
 from strobe.policy_cli.subject_flags import check_values
 from strobe.sweep import grid
 from strobe.sweep.flags import SweepConfig
@@ -63,15 +64,16 @@ if TYPE_CHECKING:
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
 
 
-_OWN = {*SweepConfig.__dataclass_fields__, "ray.address"} - {"ray"}
+_OWN = {*(item.name for item in fields(SweepConfig) if item.init), "ray.address"} - {"ray"}
 
 
-def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) -> Studied | int:
+def study_cells(config: SweepConfig, live: Live) -> Studied | int:
     """Run the cells in the sweep's folder, or list them (--dry-run).
 
     Raises:
         UserError: cells are refused, or another sweep is running in the folder.
     """
+    study, cells = config.study, config.cells
     wishes = _wishes(config, cells)
     reading = live.each("reading the cells", cells, "cells")
     invalid, flags = check_cells(study, reading, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
@@ -111,8 +113,8 @@ def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], roo
         yield f"stopped with {remaining} runs to go; continue with the same command:\n  {shlex.join(sweep.command)}"
 
 
-def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
-    """Read the study's name, the sweep's flags, and the cells. Raises UserError."""
+def read(argv: Sequence[str]) -> SweepConfig:
+    """Return the sweep's flags with its study and its cells, checked. Raises UserError."""
     named, rest = (argv[0], argv[1:]) if not argv[0].startswith("--") else (None, argv)
     own, of_study = _split(rest)
     document: dict[str, Any] = {"study": None, "flags": [], "grid": {}, "cells": [], "sweep": []}
@@ -143,12 +145,13 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
     if "--output_dir" in given:
         raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
-    return study, config, grid.cells(study, flags, axes, document["cells"])
+    config.study, config.cells = study, grid.cells(study, flags, axes, document["cells"])
+    return config
 
 
 def check_cells(
     study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
-) -> tuple[dict[str, str], dict[str, object]]:
+) -> tuple[dict[str, str], dict[str, InputFlags]]:
     """Read the flags of all cells without running anything.
 
     Args:
@@ -161,12 +164,10 @@ def check_cells(
     """
     command = slices.load(slices.commands()[study].module)
     reasons: dict[str, str] = {}
-    subjects, configs = {}, {}
+    configs: dict[str, InputFlags] = {}
     for cell in cells:
         try:
-            subjects[cell.key], configs[cell.key] = command.read(
-                remove_device(cell.argv) if elsewhere else list(cell.argv)
-            )
+            configs[cell.key] = command.read(remove_device(cell.argv) if elsewhere else list(cell.argv))
         except UserError as error:
             reasons[cell.key] = str(error)
     if reasons and not thorough:
@@ -174,10 +175,10 @@ def check_cells(
     judged: dict[str, str] = {}  # many cells ask the same of LeRobot, which takes its time to answer
     with importing():
         for key, config in configs.items():
-            wanted = repr((subjects[key], requests(config)))
+            wanted = repr((config.subject, requests(config)))
             if wanted not in judged:
                 try:
-                    check_values(subjects[key])
+                    check_values(config.subject)
                     realise(config)
                     judged[wanted] = ""
                 except UserError as error:

@@ -6,40 +6,34 @@ from collections import Counter
 from collections.abc import Iterator
 
 from strobe.core.findings.parts import SMALL_BACKBONE
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.findings.view import percent
+from strobe.core.results.finding import Finding
+from strobe.core.results.numerals import significant
 from strobe.sweep.results import Cell, Row, Sweep, label
 
 FLAT = 0.95  # share of the best throughput: from there on, more buys little
 MAX_REPEAT_DIFFERENCE = 0.05  # difference of medians of a cell's repeats: the machine changed, or a start matters
 
 
-@finding("cells-failed", "warning")
-def failed_cells(sweep: Sweep, _: Thresholds) -> Found:
-    """{failed:.0f} of {cells:.0f} configurations have no numbers: {counted}.
-
-    Found: {first}: {reason}
-    Why: The other findings are about the other configurations only.
-    Do: Read log.txt in the folder of each configuration, then run the same command with --retry. Raise --memory_gib or
-        --timeout if that limit stopped them.
-    """
+def failed_cells(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     without = [cell for cell in sweep.cells if cell.status not in ("done", "not run")]
     if without:
         counts = Counter(cell.status for cell in without)
         counted = ", ".join(f"{count} {status}" for status, count in counts.items())
-        first, reason = label(without[0].settings), without[0].reason
-        yield {"failed": float(len(without)), "cells": float(len(sweep.cells))}, locals()
+        yield Finding(
+            rule="cells-failed",
+            level="warning",
+            title=f"{len(without)} of {len(sweep.cells)} configurations have no numbers: {counted}",
+            found=f"{label(without[0].settings)}: {without[0].reason}",
+            why="The other findings are about the other configurations only.",
+            do="Read log.txt in the folder of each configuration, then run the same command with --retry. Raise "
+            "--memory_gib or --timeout if that limit stopped them.",
+            evidence={"failed": float(len(without)), "cells": float(len(sweep.cells))},
+        )
 
 
-@finding("throughput-flat", "info")
-def throughput(sweep: Sweep, _: Thresholds) -> Found:
-    """From batch size {batch:g} on, a larger batch gains little{others}.
-
-    Found: {throughput:figures} samples/s at {batch:g}, at best {best:figures} at {largest:g}{memory}
-        ({enough.measurement}).
-    Why: The device is fully busy. A larger batch only waits longer and takes more memory.
-    Do: Use a batch size of {batch:g}, unless your training needs a larger one.
-    """
+def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     for others, rows in _rows_along_axis(sweep, "batch_size"):
         if len({row.batch for _, row in rows}) == 1:  # the phase ignores the batch size
             continue
@@ -51,20 +45,19 @@ def throughput(sweep: Sweep, _: Thresholds) -> Found:
         memory = ""
         if enough.memory_bytes and best.memory_bytes:
             memory = f", at {enough.memory_bytes / 2**30:.1f} rather than {best.memory_bytes / 2**30:.1f} GiB"
-        words = {"others": others, "largest": largest, "enough": enough, "memory": memory}
-        yield {"batch": batch, "throughput": enough.throughput, "best": best.throughput}, words
+        yield Finding(
+            rule="throughput-flat",
+            level="info",
+            title=f"From batch size {batch:g} on, a larger batch gains little{others}",
+            found=f"{significant(enough.throughput)} samples/s at {batch:g}, at best {significant(best.throughput)} "
+            f"at {largest:g}{memory} ({enough.measurement}).",
+            why="The device is fully busy. A larger batch only waits longer and takes more memory.",
+            do=f"Use a batch size of {batch:g}, unless your training needs a larger one.",
+            evidence={"batch": batch, "throughput": enough.throughput, "best": best.throughput},
+        )
 
 
-@finding("backbone-share", "info")
-def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
-    """The backbone is {lowest:percent} to {highest:percent} of the training forward.
-
-    Found: Least at {least}, most at {most}. At or above {thresholds.backbone_dominates:percent} in {viable:.0f} of
-        {cells:.0f} configurations, under {SMALL_BACKBONE:percent} in {small:.0f}.
-    Why: Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The larger the
-        backbone's share, the more time it saves.
-    Do: Look up the backbone's share at the sizes that you train with: the larger it is, the more batch expansion saves.
-    """
+def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
     shares: list[tuple[Cell, float]] = []
     for cell in sweep.cells:
         for row in cell.rows:
@@ -75,22 +68,32 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
                 shares.append((cell, part.share / forward.share))
     if len(shares) < 2:
         return
-    low, high = min(shares, key=lambda pair: pair[1]), max(shares, key=lambda pair: pair[1])
+    least, lowest = min(shares, key=lambda pair: pair[1])
+    most, highest = max(shares, key=lambda pair: pair[1])
     viable = sum(share >= thresholds.backbone_dominates for _, share in shares)
     small = sum(share < SMALL_BACKBONE for _, share in shares)
-    counts = {"viable": float(viable), "small": float(small), "cells": float(len(shares))}
-    words = {"least": label(low[0].settings), "most": label(high[0].settings)}
-    yield {"lowest": low[1], "highest": high[1], **counts}, words
+    yield Finding(
+        rule="backbone-share",
+        level="info",
+        title=f"The backbone is {percent(lowest)} to {percent(highest)} of the training forward",
+        found=f"Least at {label(least.settings)}, most at {label(most.settings)}. At or above "
+        f"{percent(thresholds.backbone_dominates)} in {viable} of {len(shares)} configurations, under "
+        f"{percent(SMALL_BACKBONE)} in {small}.",
+        why="Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The "
+        "larger the backbone's share, the more time it saves.",
+        do="Look up the backbone's share at the sizes that you train with: the larger it is, the more batch expansion "
+        "saves.",
+        evidence={
+            "lowest": lowest,
+            "highest": highest,
+            "viable": float(viable),
+            "small": float(small),
+            "cells": float(len(shares)),
+        },
+    )
 
 
-@finding("repeats-differ", "warning")
-def repeats(sweep: Sweep, _: Thresholds) -> Found:
-    """Repeats of one configuration differ by up to {largest:percent}.
-
-    Found: {rows:.0f} of {measured} rows differ by more than {MAX_REPEAT_DIFFERENCE:percent}; most: {most}.
-    Why: Differences of that size between configurations may come from the machine, not from the setting.
-    Do: Sweep on a quiet machine, with more repeats or a longer --seconds.
-    """
+def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     spread = [
         (max(row.repeats) / min(row.repeats) - 1, cell)
         for cell in sweep.cells
@@ -99,8 +102,16 @@ def repeats(sweep: Sweep, _: Thresholds) -> Found:
     ]
     if wide := [pair for pair in spread if pair[0] > MAX_REPEAT_DIFFERENCE]:
         largest, cell = max(wide, key=lambda pair: pair[0])
-        words = {"measured": len(spread), "most": label(cell.settings)}
-        yield {"largest": largest, "rows": float(len(wide))}, words
+        yield Finding(
+            rule="repeats-differ",
+            level="warning",
+            title=f"Repeats of one configuration differ by up to {percent(largest)}",
+            found=f"{len(wide)} of {len(spread)} rows differ by more than {percent(MAX_REPEAT_DIFFERENCE)}; most: "
+            f"{label(cell.settings)}.",
+            why="Differences of that size between configurations may come from the machine, not from the setting.",
+            do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
+            evidence={"largest": largest, "rows": float(len(wide))},
+        )
 
 
 def _rows_along_axis(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from strobe.core.cli.bounds import choice_bound, exclusive_minimum_bound, minimum_bound
 from strobe.policy_cli.run_flags import RayFlags
+from strobe.sweep.grid import Cell
 
 
 @dataclass
@@ -41,3 +42,5 @@ class SweepConfig:
     launcher: str = field(default="local", metadata=choice_bound("local", "ray"))
     # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)
+    study: str = field(init=False, default="")  # that the cells run
+    cells: list[Cell] = field(init=False, default_factory=list)

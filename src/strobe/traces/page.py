@@ -65,7 +65,7 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
     more = len(answer.ranks) - RANKS
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
     notes += [f"{units.count(more, 'more rank')} in the data, without a section"] if more > 0 else []
-    return frame.document(answer, _answers(answer), sections, kind="report of a trace", notes=notes, facts=facts)
+    return frame.document(answer, answers(answer), sections, kind="report of a trace", notes=notes, facts=facts)
 
 
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
@@ -77,7 +77,8 @@ def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
     return {key: [plot] for key, plot in drawn.items() if plot is not None}
 
 
-def _answers(answer: TraceAnswer) -> list[str]:
+def answers(answer: TraceAnswer) -> list[str]:
+    """Return what the devices wait for, then what the host does."""
     sentences = _most_waiting(answer.waits) if answer.waits is not None and answer.waits.ranks else []
     devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
     if not sentences and devices:

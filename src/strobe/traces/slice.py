@@ -12,10 +12,7 @@ SLICE = Slice(
             ("strobe.traces.findings.trace:RULES",),
         ),
     },
-    records={
-        "operators": "strobe.traces.results:OperatorProfile",
-        "python": "strobe.traces.results:PythonProfile",
-    },
+    records={"operators": "strobe.traces.results:OperatorProfile", "python": "strobe.traces.results:PythonProfile"},
     rules=dict.fromkeys(("breakdown", "compare"), ("strobe.traces.findings.profiles:RULES",)),
     shows=dict.fromkeys(("breakdown", "compare"), ("strobe.traces.profiles_page",)),
     offers={"trace": "strobe.traces.run:trace", "trace files": "strobe.traces.trace_file"},

@@ -25,7 +25,7 @@ import contextlib
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import linear_regression
 
@@ -167,13 +167,14 @@ class BatchConfig:
     retry: bool = False
     # The search's folder (default: runs/sweep_batch_POLICY).
     sweep_dir: Path | None = None
+    flags: list[str] = field(init=False, default_factory=list)  # the breakdown's
 
 
-_OWN = tuple(BatchConfig.__dataclass_fields__)
+_OWN = tuple(item.name for item in fields(BatchConfig) if item.init)
 
 
-def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
-    """Return the search's flags, and the breakdown's. Raises UserError."""
+def read(argv: Sequence[str]) -> BatchConfig:
+    """Return the search's flags, and the breakdown's, checked. Raises UserError."""
     from strobe.commands import breakdown
     from strobe.policy_cli.subject_flags import check_values
 
@@ -185,32 +186,32 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     for flag, why in REFUSED.items():
         if flag in named:
             raise UserError(f"{flag} does not fit here: {why}")
-    flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
-    checked, _ = breakdown.read(flags)
+    config.flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
+    checked = breakdown.read(config.flags).subject
     with importing():
         check_values(checked)
-    return config, flags
+    return config
 
 
-def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
+def study(config: BatchConfig, live: Live) -> Studied:
     """Try sizes, in the search's folder. Raises UserError; KeyboardInterrupt if no size has ended by then."""
-    root = config.sweep_dir or Path("runs") / sweep_name("batch", [_cell(flags, 1)])
+    root = config.sweep_dir or Path("runs") / sweep_name("batch", [_cell(config.flags, 1)])
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock_sweep(root))
-        search, predicted, ended = look(config, flags, root)
-        sweep = answer(config, flags, search, predicted, root)
+        search, predicted, ended = look(config, root)
+        sweep = answer(config, search, predicted, root)
         sweep.status = "complete" if ended else "interrupted"
 
         def continue_hint(_: Path | None) -> Iterator[str]:
             if not ended:
                 yield f"stopped before the answer; continue with the same command:\n  {shlex.join(sweep.command)}"
 
-        options = {"batch": config, "flags": flags}
+        options = {"batch": config, "flags": config.flags}
         held = stack.pop_all()
         return Studied(sweep, options, None, None, folder=root, after=continue_hint, held=held)
 
 
-def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search, dict[int, int], bool]:
+def look(config: BatchConfig, root: Path) -> tuple[Search, dict[int, int], bool]:
     """Try sizes until the answer is known. Return the search, size → predicted bytes, and whether it was completed.
 
     Raises UserError where a size failed for another reason than memory or time.
@@ -224,7 +225,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
             while (size := search.next()) is not None:
                 if (bytes_ := search.predict(size)) is not None:
                     predicted[size] = bytes_
-                cell = _cell(flags, size)
+                cell = _cell(config.flags, size)
                 folder = execution_folder(root, cell, 1)
                 outcome = read_cell_outcome(root, cell, 1)
                 if outcome is None or (config.retry and outcome.status != "done"):
@@ -238,17 +239,17 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
     return search, predicted, True
 
 
-def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted: dict[int, int], root: Path) -> Sweep:
+def answer(config: BatchConfig, search: Search, predicted: dict[int, int], root: Path) -> Sweep:
     """Return the table of the sizes tried, with the answer in sentences."""
     sizes = sorted([*search.fitted, *search.failed])
     if not sizes:
         raise KeyboardInterrupt
-    cells = [_cell(flags, size) for size in sizes]
+    cells = [_cell(config.flags, size) for size in sizes]
     sweep = sweeps.answer(STUDY, cells, 1, {}, root)
     sweep.title = f"{sweep.title.split(':')[0]}: the largest batch of a training step"
     for cell in sweep.cells:
         cell.predicted_bytes = predicted.get(_size(cell))
-    results = {size: store.load(execution_folder(root, _cell(flags, size), 1)) for size in search.fitted}
+    results = {size: store.load(execution_folder(root, _cell(config.flags, size), 1)) for size in search.fitted}
     samples = {size: result.measurements[0].samples.values for size, result in results.items()}
     sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
     sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]

@@ -59,33 +59,34 @@ class TrainConfig(OutputFlags):
     serialised: bool = False
     # Run the training under a profiler of Python. The profiler does not see the workers.
     python_profile: str | None = field(default=None, metadata=choice_bound("cprofile", "pyinstrument"))
+    theirs: list[str] = field(init=False, default_factory=list)  # lerobot-train's arguments
 
 
-def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
+def read(argv: Sequence[str]) -> TrainConfig:
     """Return the command's flags, and lerobot-train's, checked. Raises UserError."""
     ours, after = split_lerobot(argv)
     config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
-    theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
-    check(theirs, "lerobot-train", ours=option_names(TrainConfig))
+    config.theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
+    check(config.theirs, "lerobot-train", ours=option_names(TrainConfig))
     with importing():
         from strobe.train.watch import train_config
 
-    train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
-    return config, theirs
+    train_config(config.theirs)  # a wrong flag ends in an error of one line, before anything is built
+    return config
 
 
-def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
+def study(config: TrainConfig, live: Live) -> Studied:
     """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
     from strobe.train.run import STEP, Meeting, WatchOptions, train
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
     meeting = Meeting.from_environment(config.output_dir)
-    trained = train(theirs, options, report=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
+    trained = train(config.theirs, options, report=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
     result = trained.result
     answer = Studied(
         result,
-        {"train": config, "lerobot-train": list(theirs)},
+        {"train": config, "lerobot-train": config.theirs},
         config.output_dir,
         config.thresholds,
         [trained.sections],

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from statistics import fmean, median
 
 from strobe.core.findings.machine import IN_ENVIRONMENT, churn
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.trust import MAX_OTHER_SHARE
 from strobe.core.findings.view import ms, percent
+from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.numerals import significant
 from strobe.train.results import LoaderPart, LoaderWorker, Rank, Training, TrainResult
 
 # Limits as shares of a training step, where nothing else is said.
@@ -44,17 +45,8 @@ _STARVED = {
 }
 
 
-@finding("{cause}", "warning", _STARVED)
-def data(result: TrainResult, thresholds: Thresholds) -> Found:
-    """Steps that wait for their batch, with the one cause that the workers' sections show.
-
-    Title: {title}
-    Found: A step waits for its batch for {data_share:percent} of its time. {seen}.
-    Why: {why}
-    Do: {do}
-    Gain: up to {data_share:percent} of the step, {hours:figures} h of {result.training.planned_steps:,} steps
-        (computed)
-    """
+def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Steps that wait for their batch, with the one cause that the workers' sections show."""
     training = result.training
     share, slow = training.data_share, _slow_worker(training.loader)
     top = max((part for part in training.loader_parts if part.name != "other"), key=lambda p: p.share, default=None)
@@ -80,13 +72,17 @@ def data(result: TrainResult, thresholds: Thresholds) -> Found:
         seen = f"{top.name} is {percent(top.share)} of loading, {each}"
         if top.waiting is not None and cause == "slow-storage":
             seen += f", and for {percent(top.waiting)} of that the worker used no CPU"
-    yield (
-        {"data_share": share, "gain_share": share, "workers": training.workers},
-        {
-            "cause": cause, "title": _STARVED[cause], "seen": seen, "why": why, "do": do,
-            "hours": share * training.planned_hours,
-        },
-    )  # fmt: skip
+    yield Finding(
+        rule=cause,
+        level="warning",
+        title=_STARVED[cause],
+        found=f"A step waits for its batch for {percent(share)} of its time. {seen}.",
+        why=why,
+        do=do,
+        gain=f"up to {percent(share)} of the step, {significant(share * training.planned_hours)} h of "
+        f"{training.planned_steps:,} steps (computed)",
+        evidence={"data_share": share, "gain_share": share, "workers": training.workers},
+    )
 
 
 def _slow_worker(workers: list[LoaderWorker]) -> LoaderWorker | None:
@@ -127,30 +123,24 @@ def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
     )
 
 
-@finding("slow-epochs", "warning")
-def epochs(result: TrainResult, _: Thresholds) -> Found:
-    """The start of an epoch takes {gain_share:percent} of the run.
-
-    Found: {steps:,} epochs began with {each_ms:ms} of waiting.
-    Why: At the end of an epoch the prefetched batches run out. Without persistent workers, new workers start.
-    Do: Set --persistent_workers=true if it is not set. The fewer steps an epoch has, the more the waiting costs.
-    Gain: up to {gain_share:percent} of the run
-    """
+def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     for stall in result.training.stalls:
         if stall.cause == "start of an epoch" and stall.share >= MAX_EPOCH_STARTS:
-            yield {"gain_share": stall.share, "each_ms": stall.each_ms}, {"steps": stall.steps}
+            yield Finding(
+                rule="slow-epochs",
+                level="warning",
+                title=f"The start of an epoch takes {percent(stall.share)} of the run",
+                found=f"{stall.steps:,} epochs began with {ms(stall.each_ms)} of waiting.",
+                why="At the end of an epoch the prefetched batches run out. Without persistent workers, new workers "
+                "start.",
+                do="Set --persistent_workers=true if it is not set. The fewer steps an epoch has, the more the "
+                "waiting costs.",
+                gain=f"up to {percent(stall.share)} of the run",
+                evidence={"gain_share": stall.share, "each_ms": stall.each_ms},
+            )
 
 
-@finding("slow-forward", "warning")
-def forward(result: TrainResult, thresholds: Thresholds) -> Found:
-    """{part.name} takes longer forward than backward.
-
-    Found: {forward:ms} forward and {backward:ms} backward per step.
-    Why: A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes longer, it does
-        work that no gradient goes through: Python loops, copies, waiting.
-    Do: See the functions with --python_profile=cprofile, or the part's own parts with --depth=2.
-    Gain: about {gain_share:percent} of the step, if the forward pass took half of the backward (computed)
-    """
+def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     step = _step(result)
     if step is None or (step.traits.trained_share or 0) < 0.9:
         return  # what is frozen has no backward pass
@@ -165,62 +155,59 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Found:
         took, gradient = sum(part.values), back[below]
         excess = (took - gradient / 2) / whole
         if excess >= thresholds.big_part / 2 and took >= SLOW_FORWARD * gradient:
-            yield (
-                {"gain_share": excess, "forward_over_backward": took / gradient if gradient else None},
-                {"part": part, "forward": took / steps, "backward": gradient / steps},
+            yield Finding(
+                rule="slow-forward",
+                level="warning",
+                title=f"{part.name} takes longer forward than backward",
+                found=f"{ms(took / steps)} forward and {ms(gradient / steps)} backward per step.",
+                why="A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes "
+                "longer, it does work that no gradient goes through: Python loops, copies, waiting.",
+                do="See the functions with --python_profile=cprofile, or the part's own parts with --depth=2.",
+                gain=f"about {percent(excess)} of the step, if the forward pass took half of the backward (computed)",
+                evidence={"gain_share": excess, "forward_over_backward": took / gradient if gradient else None},
             )
 
 
-@finding("slow-optimizer", "warning")
-def optimizer(result: TrainResult, _: Thresholds) -> Found:
-    """The optimizer takes {gain_share:percent} of the step.
-
-    Found: {took:ms} of {step.samples.summary.mean:ms} per step, for {millions:,.1f} M parameters.
-    Why: Its time depends only on the number of parameters, not on the batch.
-    Do: A larger batch or gradient accumulation spreads it over more samples. A fused optimizer does it in one pass.
-        `strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each saves.
-    Gain: at most {gain_share:percent} of the step
-    """
+def optimizer(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     step = _step(result)
     share = sum(c.share for c in step.components if c.path == ["optimizer"]) if step is not None else 0.0
     if step is not None and share >= MAX_OPTIMIZER:
-        took = share * step.samples.summary.mean
-        yield {"gain_share": share}, {"step": step, "took": took, "millions": result.subject.parameters / 1e6}
-
-
-@finding("low-mfu", "info")
-def utilisation(result: TrainResult, thresholds: Thresholds) -> Found:
-    """Forward and backward pass reach {reached:percent} of this machine's peak.
-
-    Found: Both passes take {took:ms} for {gflop:figures} GFLOP per step; at the peak they would take {mfu.least_ms:ms}.
-        The MFU of the whole step is {mfu.share:percent}.
-    Why: The steps do not wait for data. In the remaining time the passes do elementwise work, access memory, or wait
-        for launches.
-    Do: `strobe compare --levers=auto` measures what mixed precision, channels_last, torch.compile and other levers
-        save. `strobe batch` finds the batch size from which a larger one is no faster.
-    """
-    mfu, share = result.training.mfu, result.training.data_share
-    reached = mfu.passes_share if mfu is not None else None
-    if mfu is not None and reached is not None and reached < LOW_MFU and share < thresholds.data_bound:
-        gflop, least = sum(mfu.gflop.values()), mfu.least_ms or 0.0
-        took = least / reached if reached > 0 else 0.0
-        yield (
-            {"step_share": mfu.share, "passes_share": reached},
-            {"mfu": mfu, "reached": reached, "gflop": gflop, "took": took},
+        yield Finding(
+            rule="slow-optimizer",
+            level="warning",
+            title=f"The optimizer takes {percent(share)} of the step",
+            found=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step, for "
+            f"{result.subject.parameters / 1e6:,.1f} M parameters.",
+            why="Its time depends only on the number of parameters, not on the batch.",
+            do="A larger batch or gradient accumulation spreads it over more samples. A fused optimizer does it in "
+            "one pass. `strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each saves.",
+            gain=f"at most {percent(share)} of the step",
+            evidence={"gain_share": share},
         )
 
 
-@finding("{rule}", "warning", ("frequent-checkpoints", "frequent-evaluations"))
-def interruptions(result: TrainResult, _: Thresholds) -> Found:
-    """Checkpoints and evaluations that come too often for what they cost.
+def utilisation(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+    mfu, share = result.training.mfu, result.training.data_share
+    reached = mfu.passes_share if mfu is not None else None
+    if mfu is not None and reached is not None and reached < LOW_MFU and share < thresholds.data_bound:
+        least = mfu.least_ms or 0.0
+        took = least / reached if reached > 0 else 0.0
+        yield Finding(
+            rule="low-mfu",
+            level="info",
+            title=f"Forward and backward pass reach {percent(reached)} of this machine's peak",
+            found=f"Both passes take {ms(took)} for {significant(sum(mfu.gflop.values()))} GFLOP per step; at the "
+            f"peak they would take {ms(least)}. The MFU of the whole step is {percent(mfu.share or 0.0)}.",
+            why="The steps do not wait for data. In the remaining time the passes do elementwise work, access memory, "
+            "or wait for launches.",
+            do="`strobe compare --levers=auto` measures what mixed precision, channels_last, torch.compile and other "
+            "levers save. `strobe batch` finds the batch size from which a larger one is no faster.",
+            evidence={"step_share": mfu.share, "passes_share": reached},
+        )
 
-    Title: {stall.cause:capital}s will take {gain_share:percent} of the training
-    Found: {each_ms:ms} each, {stall.planned_hours:figures} h of {result.training.planned_hours:figures} h for
-        {result.training.planned_steps:,} steps.
-    Why: The training stands still during that time.
-    Do: Raise {flag}.
-    Gain: up to {gain_share:percent} of the training
-    """
+
+def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """Checkpoints and evaluations that come too often for what they cost."""
     training = result.training
     flags = {
         "checkpoint": ("frequent-checkpoints", "--save_freq", MAX_CHECKPOINTS),
@@ -232,24 +219,35 @@ def interruptions(result: TrainResult, _: Thresholds) -> Found:
             rule, flag, limit = flags[stall.cause]
             share = stall.planned_hours / training.planned_hours
             if share >= limit:
-                yield {"gain_share": share, "each_ms": stall.each_ms}, {"rule": rule, "flag": flag, "stall": stall}
+                yield Finding(
+                    rule=rule,
+                    level="warning",
+                    title=f"{units.capital(stall.cause)}s will take {percent(share)} of the training",
+                    found=f"{ms(stall.each_ms)} each, {significant(stall.planned_hours)} h of "
+                    f"{significant(training.planned_hours)} h for {training.planned_steps:,} steps.",
+                    why="The training stands still during that time.",
+                    do=f"Raise {flag}.",
+                    gain=f"up to {percent(share)} of the training",
+                    evidence={"gain_share": share, "each_ms": stall.each_ms},
+                )
 
 
-@finding("host-work", "warning")
-def host(result: TrainResult, _: Thresholds) -> Found:
-    """{name} and other work outside the policy take {gain_share:percent} of the step.
-
-    Found: {parts:list}.
-    Why: The policy waits until its batch is ready, and the device waits too.
-    Do: Smaller images reduce this work. With an accelerator the processors can run on it (--policy.device).
-    Gain: at most {gain_share:percent} of the step
-    """
+def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     step, share = _step(result), result.training.shares.get("host", 0.0)
     if step is None or share < MAX_HOST:
         return
     named = {c.name: c.share for c in step.components if c.depth <= 2 and c.name in HOST}
     if ranked := sorted(named.items(), key=lambda part: -part[1]):
-        yield {"gain_share": share}, {"name": ranked[0][0], "parts": [f"{name} {percent(of)}" for name, of in ranked]}
+        yield Finding(
+            rule="host-work",
+            level="warning",
+            title=f"{ranked[0][0]} and other work outside the policy take {percent(share)} of the step",
+            found=f"{', '.join(f'{name} {percent(of)}' for name, of in ranked)}.",
+            why="The policy waits until its batch is ready, and the device waits too.",
+            do="Smaller images reduce this work. With an accelerator the processors can run on it (--policy.device).",
+            gain=f"at most {percent(share)} of the step",
+            evidence={"gain_share": share},
+        )
 
 
 def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
@@ -262,36 +260,30 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     others = [rank for rank in all_ranks if rank is not slowest]
     late = slowest.own_ms - fmean(rank.own_ms for rank in others)
     if late >= STRAGGLER * step_ms:
-        yield from _straggler(slowest, others, late, step_ms)
+        part, more = _slowest_part(slowest, others)
+        yield Finding(
+            rule="straggler",
+            level="warning",
+            title=f"The other ranks wait for rank {slowest.rank}",
+            found=f"Its own work takes {ms(slowest.own_ms)} per step, the work of the others "
+            f"{ms(slowest.own_ms - late)}; most of the difference, {ms(more)}, is in {part}.",
+            why="Gradients are averaged in every step, so all ranks wait for the slowest.",
+            do=f"Find out why {part} is slower there: another device, fewer free cores, or slower storage.",
+            gain=f"up to {percent(late / step_ms)} of the step",
+            evidence={"rank": slowest.rank, "late_ms": late, "gain_share": late / step_ms, "part": part},
+        )
     elif slowest.communication_ms >= MAX_COMMUNICATION * step_ms:
-        yield from _communication(slowest, step_ms)
-
-
-@finding("straggler", "warning")
-def _straggler(slowest: Rank, others: list[Rank], late: float, step_ms: float) -> Found:
-    """The other ranks wait for rank {slowest.rank}.
-
-    Found: Its own work takes {slowest.own_ms:ms} per step, the work of the others {own:ms}; most of the difference,
-        {more:ms}, is in {part}.
-    Why: Gradients are averaged in every step, so all ranks wait for the slowest.
-    Do: Find out why {part} is slower there: another device, fewer free cores, or slower storage.
-    Gain: up to {gain_share:percent} of the step
-    """
-    part, more = _slowest_part(slowest, others)
-    evidence = {"rank": slowest.rank, "late_ms": late, "gain_share": late / step_ms, "part": part}
-    yield evidence, {"own": slowest.own_ms - late, "more": more}
-
-
-@finding("communication", "warning")
-def _communication(slowest: Rank, step_ms: float) -> Found:
-    """Averaging gradients takes {gain_share:percent} of the step.
-
-    Found: {slowest.communication_ms:ms} of {step_ms:ms} on the rank that waits least.
-    Why: The backward pass overlaps a part of the network's time. This is the exposed part.
-    Do: Use larger batches, gradient accumulation, or a faster connection between the devices.
-    Gain: at most {gain_share:percent} of the step
-    """
-    yield {"gain_share": slowest.communication_ms / step_ms}
+        share = slowest.communication_ms / step_ms
+        yield Finding(
+            rule="communication",
+            level="warning",
+            title=f"Averaging gradients takes {percent(share)} of the step",
+            found=f"{ms(slowest.communication_ms)} of {ms(step_ms)} on the rank that waits least.",
+            why="The backward pass overlaps a part of the network's time. This is the exposed part.",
+            do="Use larger batches, gradient accumulation, or a faster connection between the devices.",
+            gain=f"at most {percent(share)} of the step",
+            evidence={"gain_share": share},
+        )
 
 
 def _slowest_part(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
@@ -308,45 +300,50 @@ def _slowest_part(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
     return name, more[name]
 
 
-@finding("loss-not-finite", "warning")
-def losses(result: TrainResult, _: Thresholds) -> Found:
-    """The loss is infinite or not a number from step {first:,} on.
-
-    Found: {steps:,} of {recorded:,} recorded steps have such a loss.
-    Why: Its gradients make the weights infinite too, and nothing is learned from that step on. The times are valid.
-    Do: Look for such numbers in the dataset: the notes name those in its tables. If there are none, lower the learning
-        rate, or train in float32.
-    """
+def losses(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     losses = result.training.losses
     if None in losses:
-        yield {"first": losses.index(None) + 1, "steps": losses.count(None)}, {"recorded": len(losses)}
+        first, steps = losses.index(None) + 1, losses.count(None)
+        yield Finding(
+            rule="loss-not-finite",
+            level="warning",
+            title=f"The loss is infinite or not a number from step {first:,} on",
+            found=f"{steps:,} of {len(losses):,} recorded steps have such a loss.",
+            why="Its gradients make the weights infinite too, and nothing is learned from that step on. The times are "
+            "valid.",
+            do="Look for such numbers in the dataset: the notes name those in its tables. If there are none, lower "
+            "the learning rate, or train in float32.",
+            evidence={"first": first, "steps": steps},
+        )
 
 
-@finding("other-large", "warning")
-def unexplained_time(result: TrainResult, _: Thresholds) -> Found:
-    """{share:percent} of the training step belongs to no named part.
-
-    Found: {took:ms} of {step.samples.summary.mean:ms} per step.
-    Why: Advice on the named parts misses what happens between them.
-    Do: See the functions with --python_profile=cprofile.
-    """
+def unexplained_time(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     step = _step(result)
     share = sum(c.share for c in step.components if c.other and c.depth == 1) if step is not None else 0.0
     if step is not None and share > MAX_OTHER_SHARE:
-        yield {"share": share}, {"step": step, "took": share * step.samples.summary.mean}
+        yield Finding(
+            rule="other-large",
+            level="warning",
+            title=f"{percent(share)} of the training step belongs to no named part",
+            found=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step.",
+            why="Advice on the named parts misses what happens between them.",
+            do="See the functions with --python_profile=cprofile.",
+            evidence={"share": share},
+        )
 
 
-@finding("few-samples", "warning")
-def few_steps(result: TrainResult, thresholds: Thresholds) -> Found:
-    """Only {samples} steps remain after the warm-up.
-
-    Found: {thresholds.few_samples} or more are needed.
-    Why: With so few steps, one slow step changes every figure.
-    Do: Train longer: --steps=100 after the --.
-    """
+def few_steps(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     step = _step(result)
-    if step is not None and len(step.samples.values) < thresholds.few_samples:
-        yield {"samples": len(step.samples.values)}
+    if step is not None and (samples := len(step.samples.values)) < thresholds.few_samples:
+        yield Finding(
+            rule="few-samples",
+            level="warning",
+            title=f"Only {samples} steps remain after the warm-up",
+            found=f"{thresholds.few_samples} or more are needed.",
+            why="With so few steps, one slow step changes every figure.",
+            do="Train longer: --steps=100 after the --.",
+            evidence={"samples": samples},
+        )
 
 
 def _step(result: TrainResult) -> Measurement | None:

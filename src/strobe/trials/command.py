@@ -83,17 +83,18 @@ class TrialsConfig:
     blind: bool = False
     # Folder for run folders.
     output_dir: Path = Path("runs")
+    shared: list[str] = field(init=False, default_factory=list)  # lerobot-rollout's arguments of both settings
 
 
-def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
-    """Return the command's flags, and lerobot-rollout's arguments. Raises UserError."""
+def read(argv: Sequence[str]) -> TrialsConfig:
+    """Return the command's flags, checked. Raises UserError."""
     ours, theirs = split_lerobot(argv)
     texts, rest = take_repeated(ours, "--setting")
     config = parse(TrialsConfig, rest, extra=["--setting"], behind="lerobot-rollout")
     config.setting = texts
     if config.judge is not None:
         _check_judge(config, rest, theirs)
-        return config, []
+        return config
     if config.blind:
         raise UserError("--blind is for a look at trials that were run: --judge=FOLDER --blind")
     if config.output is None:
@@ -102,7 +103,8 @@ def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
         raise UserError("name the two settings: --of=RUN of strobe tune, or --setting twice, and not both")
     if config.latency and config.of is None:
         raise UserError("--latency chooses one of a tuning's latencies: it needs --of=RUN")
-    return config, _rollout_arguments(config, theirs or [])
+    config.shared = _rollout_arguments(config, theirs or [])
+    return config
 
 
 def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str] | None) -> None:
@@ -128,17 +130,17 @@ def _rollout_arguments(config: TrialsConfig, theirs: Sequence[str]) -> list[str]
     return arguments if duration is not None else [*arguments, f"--duration={limit}"]
 
 
-def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
+def study(config: TrialsConfig, live: Live) -> Studied | int:
     """Write a plan, or judge one. Raises UserError."""
     if config.judge is not None:
         from strobe.trials.judge import judge_trials
 
         answer = judge_trials(config.judge, blind=config.blind)
         return Studied(answer, {"judge": config.judge, "blind": config.blind}, config.output_dir)
-    return write_plan(config, shared)
+    return write_plan(config)
 
 
-def write_plan(config: TrialsConfig, shared: list[str]) -> int:
+def write_plan(config: TrialsConfig) -> int:
     """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
     from strobe.trials.plan import draw, load_tuning, spelt_settings, tuned_policy, tuned_settings, write
 
@@ -146,18 +148,16 @@ def write_plan(config: TrialsConfig, shared: list[str]) -> int:
     if config.of is not None:
         result = load_tuning(config.of)
         settings = tuned_settings(result, config.latency)
-        if (policy := tuned_policy(result)) and not any(each.startswith("--policy.path=") for each in shared):
+        if (policy := tuned_policy(result)) and not any(each.startswith("--policy.path=") for each in config.shared):
             print(f"policy   the tuning's was {policy}: give --policy.path={policy} after the --, if you trust that")
     else:
         settings = spelt_settings(config.setting)
-    _check_flags(settings[0].flags, shared)
-    _check_flags(settings[1].flags, shared)
+    _check_flags(settings[0].flags, config.shared)
+    _check_flags(settings[1].flags, config.shared)
     seed = secrets.randbelow(2**32) if config.seed is None else config.seed
-    drawn = replace(
-        draw(settings, config.pairs, config.margin, config.limit_s, seed), shared=shared, watched=config.watch
-    )
-    write(drawn, config.output)
-    _say(config, shared)
+    drawn = draw(settings, config.pairs, config.margin, config.limit_s, seed)
+    write(replace(drawn, shared=config.shared, watched=config.watch), config.output)
+    _say(config)
     return 0
 
 
@@ -174,13 +174,13 @@ def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
         raise UserError(f"{min(both)} stands in a setting and after the --: give it in one of the two places")
 
 
-def _say(config: TrialsConfig, shared: Sequence[str]) -> None:
+def _say(config: TrialsConfig) -> None:
     from strobe.core.measure.planning import foresight
 
     folder = config.output
     print(f"plan     {folder}: {config.pairs} pairs; read {folder}/README.txt first")
     print(f"decides  {foresight(config.pairs, config.margin)}")
-    names = {argument.partition("=")[0] for argument in shared}
+    names = {argument.partition("=")[0] for argument in config.shared}
     if missing := [name for name in ("--robot.type", "--policy.path") if name not in names]:
         print(f"missing  {', '.join(missing)}: give them to the scripts, as sh a.sh {missing[0]}=…")
     if config.limit_s is None:

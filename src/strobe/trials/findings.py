@@ -2,85 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
+from strobe.core.results.finding import Finding
 from strobe.trials.results import TrialsResult
 
 MOST_LISTED = 8
 SURE = 0.01  # the p-value below which second trials of a pair differ from first ones
 
 
-@finding("trials-half-pairs", "warning")
-def half_run(result: TrialsResult, _: Thresholds) -> Found:
-    """{count} pair{count:plural} {have} one trial, and {do} not count.
-
-    Found: One of two trials is filled in: {listed}.
-    Why: A verdict in pairs needs both trials. If pairs are given up after a bad first trial, the others look better
-        than the settings are.
-    Do: Run the missing trial from the same start, or write its outcome down.
-    """
+def half_run(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     last = max((trial.pair for trial in result.trials), default=0)
-    yield from _pairs([pair for pair in result.half_run if pair < last], ("has", "have"), ("does", "do"))
+    if pairs := [pair for pair in result.half_run if pair < last]:
+        does = "has one trial, and does" if len(pairs) == 1 else "have one trial, and do"
+        yield Finding(
+            rule="trials-half-pairs",
+            level="warning",
+            title=f"{units.count(len(pairs), 'pair')} {does} not count",
+            found=f"One of two trials is filled in: {_list_pairs(pairs)}.",
+            why="A verdict in pairs needs both trials. If pairs are given up after a bad first trial, the others look "
+            "better than the settings are.",
+            do="Run the missing trial from the same start, or write its outcome down.",
+            evidence={"pairs": float(len(pairs))},
+        )
 
 
-@finding("trials-passed-over", "info")
-def passed_over(result: TrialsResult, _: Thresholds) -> Found:
-    """{count} pair{count:plural} {have} not run, and later ones were.
-
-    Found: No trial is filled in: {listed}.
-    Why: If pairs are left out for a reason that has to do with the settings, the others do not stand for all.
-    Do: Run them, or say in the note why not.
-    """
-    yield from _pairs(result.passed_over, ("was", "were"))
-
-
-@finding("trials-order", "warning")
-def other_order(result: TrialsResult, _: Thresholds) -> Found:
-    """{count} pair{count:plural} {have} not run in the order that was drawn.
-
-    Found: The codes differ from those of the plan: {listed}.
-    Why: A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An order that
-        somebody chose does not.
-    Do: Take the rows from the top. If the codes were only typed wrong, fix them.
-    """
-    yield from _pairs(result.other_order, ("was", "were"))
+def passed_over(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
+    if pairs := result.passed_over:
+        yield Finding(
+            rule="trials-passed-over",
+            level="info",
+            title=f"{units.count(len(pairs), 'pair')} {'was' if len(pairs) == 1 else 'were'} not run, and later ones "
+            "were",
+            found=f"No trial is filled in: {_list_pairs(pairs)}.",
+            why="If pairs are left out for a reason that has to do with the settings, the others do not stand for all.",
+            do="Run them, or say in the note why not.",
+            evidence={"pairs": float(len(pairs))},
+        )
 
 
-@finding("trials-start", "warning")
-def other_start(result: TrialsResult, _: Thresholds) -> Found:
-    """{count} pair{count:plural} {have} two different starts.
+def other_order(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
+    if pairs := result.other_order:
+        were = "was" if len(pairs) == 1 else "were"
+        yield Finding(
+            rule="trials-order",
+            level="warning",
+            title=f"{units.count(len(pairs), 'pair')} {were} not run in the order that was drawn",
+            found=f"The codes differ from those of the plan: {_list_pairs(pairs)}.",
+            why="A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An "
+            "order that somebody chose does not.",
+            do="Take the rows from the top. If the codes were only typed wrong, fix them.",
+            evidence={"pairs": float(len(pairs))},
+        )
 
-    Found: The column condition differs between the two trials: {listed}.
-    Why: If one start is easier, the pair compares starts and not settings.
-    Do: Bring the scene to the same start for both trials of a pair. If the words mean the same start, write them alike.
-    """
-    yield from _pairs(result.other_start, ("has", "have"))
+
+def other_start(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
+    if pairs := result.other_start:
+        yield Finding(
+            rule="trials-start",
+            level="warning",
+            title=f"{units.count(len(pairs), 'pair')} {'has' if len(pairs) == 1 else 'have'} two different starts",
+            found=f"The column condition differs between the two trials: {_list_pairs(pairs)}.",
+            why="If one start is easier, the pair compares starts and not settings.",
+            do="Bring the scene to the same start for both trials of a pair. If the words mean the same start, write "
+            "them alike.",
+            evidence={"pairs": float(len(pairs))},
+        )
 
 
-@finding("trials-place", "warning")
-def place_in_pair(result: TrialsResult, _: Thresholds) -> Found:
-    """The second trial of a pair succeeds {often} often than the first, with either setting.
-
-    Found: Of {places.pairs} pairs, only the first trial succeeded in {places.lost} and only the second in {places.won}
-        (McNemar's exact test: p = {places.p:.2g}).
-    Why: Something changes between the two trials of a pair: the scene is not brought back as it was, the operator
-        learns, a motor grows warm. The drawn order spreads that over both settings. It still hides a small difference.
-    Do: Bring the scene back in the same way before each trial, and let the motors rest for as long.
-    """
+def place_in_pair(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     places = result.places
     if places is not None and places.p < SURE:
         often = "more" if places.won > places.lost else "less"
-        yield {"pairs": float(places.pairs), "first": float(places.lost), "second": float(places.won)}, locals()
+        yield Finding(
+            rule="trials-place",
+            level="warning",
+            title=f"The second trial of a pair succeeds {often} often than the first, with either setting",
+            found=f"Of {places.pairs} pairs, only the first trial succeeded in {places.lost} and only the second in "
+            f"{places.won} (McNemar's exact test: p = {places.p:.2g}).",
+            why="Something changes between the two trials of a pair: the scene is not brought back as it was, the "
+            "operator learns, a motor grows warm. The drawn order spreads that over both settings. It still hides a "
+            "small difference.",
+            do="Bring the scene back in the same way before each trial, and let the motors rest for as long.",
+            evidence={"pairs": float(places.pairs), "first": float(places.lost), "second": float(places.won)},
+        )
 
 
-def _pairs(pairs: Sequence[int], have: tuple[str, str], do: tuple[str, str] = ("", "")) -> Found:
-    if pairs:
-        count, several = len(pairs), len(pairs) != 1
-        shown = f"{', '.join(map(str, pairs[:MOST_LISTED]))}{' …' if count > MOST_LISTED else ''}"
-        listed = f"pair{'s' * several} {shown}"
-        yield {"pairs": float(count)}, {"count": count, "have": have[several], "do": do[several], "listed": listed}
+def _list_pairs(pairs: Sequence[int]) -> str:
+    shown = ", ".join(map(str, pairs[:MOST_LISTED]))
+    return f"pair{units.plural(len(pairs))} {shown}{' …' if len(pairs) > MOST_LISTED else ''}"
 
 
 RULES = (half_run, passed_over, other_order, other_start, place_in_pair)

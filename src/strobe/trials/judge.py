@@ -77,16 +77,12 @@ def _record_deviations(result: TrialsResult, plan: TrialPlan, pairs: Sequence[Pa
     whole = {pair.first.pair for pair in pairs}
     result.half_run = sorted(run - whole)
     result.passed_over = [pair for pair in range(1, max(run, default=0)) if pair not in run]
-    other = {t.pair for t in result.trials if plan.orders[t.pair - 1][(t.trial - 1) % 2] != t.code}
-    result.other_order = sorted(other)
+    result.other_order = sorted({t.pair for t in result.trials if plan.orders[t.pair - 1][(t.trial - 1) % 2] != t.code})
     starts = [(pair.first.pair, pair.first.condition, pair.second.condition) for pair in pairs]
-    result.other_start = [
-        number for number, first, second in starts if first and second and _plain(first) != _plain(second)
-    ]
+    result.other_start = [pair for pair, one, other in starts if one and other and _plain(one) != _plain(other)]
     if pairs:
-        result.places = paired_rates(
-            [pair.first.success for pair in pairs], [pair.second.success for pair in pairs], every=None
-        )
+        firsts = [pair.first.success for pair in pairs]
+        result.places = paired_rates(firsts, [pair.second.success for pair in pairs], every=None)
 
 
 def _plain(text: str) -> str:
@@ -141,10 +137,9 @@ def _times_unjudged_reason(result: TrialsResult, pairs: Sequence[Pair]) -> str |
 
 def _trial_ends(result: TrialsResult, pairs: Sequence[Pair], code: Code) -> list[Ended]:
     assert result.limit_s is not None  # else times are not judged
-    trials = [pair.of[code] for pair in pairs]
     return [
         Ended(result.limit_s if trial.seconds is None else trial.seconds, trial.success, result.limit_s)
-        for trial in trials
+        for trial in (pair.of[code] for pair in pairs)
     ]
 
 
@@ -166,10 +161,7 @@ def _order_effect(key: TrialKey, code: Code, codes: tuple[Code, Code], pairs: Se
     these = [pair for pair in pairs if pair.first.code == code]
     won = [(pair.of[codes[0]].success, pair.of[codes[1]].success) for pair in these]
     return OfOrder(
-        first=key.settings[code].name,
-        pairs=len(these),
-        lost=won.count((True, False)),
-        won=won.count((False, True)),
+        first=key.settings[code].name, pairs=len(these), lost=won.count((True, False)), won=won.count((False, True))
     )
 
 
@@ -189,8 +181,7 @@ def judge_trials(path: Path, *, blind: bool = False) -> TrialsResult:
     plan = load_plan(folder)
     file = folder / SHEET if path.is_dir() else path
     trials = read_sheet(file, SheetLimits(len(plan.orders), plan.limit_s))
-    why = "--blind leaves the key closed" if blind else ""
-    if not why and not (folder / KEY).exists():
-        why = f"{folder} has no {KEY}"
-    key = load_key(folder) if not why else None
+    missing = "" if (folder / KEY).exists() else f"{folder} has no {KEY}"
+    why = "--blind leaves the key closed" if blind else missing
+    key = None if why else load_key(folder)
     return judge(plan, trials, key, str(file), why)

@@ -25,9 +25,8 @@ def outline(result: TrialsResult, _depth: int | None = None) -> Document:
     """Return the document of a judgement of trials."""
     sections = []
     if result.settings:
-        settings = table(
-            result.settings, _SETTINGS, kind=lambda setting: "whole" if setting is result.settings[0] else "part"
-        )
+        first = result.settings[0]
+        settings = table(result.settings, _SETTINGS, kind=lambda setting: "whole" if setting is first else "part")
         sections.append(Section("settings", "Settings", settings.drop_empty_columns(), [ABOUT]))
         sections.append(
             Section("orders", "By the setting that was run first", table(result.orders, _ORDERS), detail=True)

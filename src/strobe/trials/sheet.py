@@ -130,10 +130,8 @@ def _success(text: str) -> bool:
 
 
 def _code(text: str) -> Code:
-    if text.upper() == "A":
-        return "A"
-    if text.upper() == "B":
-        return "B"
+    if (code := text.upper()) in ("A", "B"):
+        return code
     raise ValueError(f"code is '{text}': write A or B" if text else "code is missing: write A or B")
 
 

@@ -46,43 +46,42 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import check_policy, read_policy, resumable
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.run_flags import check_launcher
 from strobe.policy_cli.subject_flags import require_subject
 from strobe.tune.settings import TuneConfig, latency_ticks
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyOptions, TuneConfig]:
+def read(argv: Sequence[str]) -> TuneConfig:
     """Return the policy and the command's flags, checked. Raises UserError."""
-    flags, config = read_policy("tune", TuneConfig, argv)
-    require_subject(flags)
+    config = read_policy("tune", TuneConfig, argv)
+    require_subject(config.subject)
     env = config.simulator
     if not config.latency:
         raise UserError("name the latency of a call: --latency=100 (ms), several (0,100,300), or the folder of a run")
     check_launcher(config.launcher, config.ray)
-    check_policy(flags, config)
+    check_policy(config)
     from strobe.evaluate.episodes.timings import parse_latency
 
     for latency in parse_latency(config.latency):
         latency_ticks(latency, env.fps)
-    return flags, config
+    return config
 
 
-def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
+def study(config: TuneConfig, live: Live) -> Studied:
     """Search the settings, and judge the winner.
 
     Raises:
         UserError: wrong input, before an episode is played; or an episode fails.
         KeyboardInterrupt: no episode has ended by then.
     """
-    live.stage(f"importing what {flags.path or flags.type} needs")
+    live.stage(f"importing what {config.subject.path or config.subject.type} needs")
     from strobe.evaluate.episodes.crews import crew
 
     with crew(config, live) as playing:
         with importing(announced=True):
             from strobe.tune.run import tune_policy
-        result, folder = tune_policy(flags, config, playing, live)
-    return resumable(result, folder, flags, config)
+        result, folder = tune_policy(config, playing, live)
+    return resumable(result, folder, config)
 
 
 run = Command(

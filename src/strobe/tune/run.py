@@ -27,7 +27,6 @@ from strobe.evaluate.measure.success_rates import LEVEL, success_rate
 from strobe.evaluate.measure.time_to_task import judge_pairs
 from strobe.evaluate.run import begin, require_applies
 from strobe.lerobot.config_fields import ENSEMBLED, QUEUED, Settings
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.loops.virtual_client import unserved_reason
 from strobe.simulators.held_action import Hold, choose_hold
@@ -41,7 +40,7 @@ NOT_TRIED = (
 )
 
 
-def tune_policy(flags: PolicyOptions, config: TuneConfig, crew: Crew, live: Live) -> tuple[TuneResult, Path]:
+def tune_policy(config: TuneConfig, crew: Crew, live: Live) -> tuple[TuneResult, Path]:
     """Load the policy, search its settings and judge the winner, as `session.play` does."""
 
     def make_request(subjects: playing.Subjects) -> playing.Request[TuneResult]:
@@ -64,7 +63,7 @@ def tune_policy(flags: PolicyOptions, config: TuneConfig, crew: Crew, live: Live
 
         return playing.Request(rows_of, rows, config.starts, study)
 
-    return playing.play("tune", {"": flags}, config, crew, live, make_request)
+    return playing.play("tune", {"": config.subject}, config, crew, live, make_request)
 
 
 def _grids(facts: PolicyFacts, config: TuneConfig) -> Iterator[tuple[Latency, Grid]]:

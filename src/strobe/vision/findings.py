@@ -9,10 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import Part, examined_measurements, find, free, gib, ms, number, part, top, whole_ms
+from strobe.core.findings.view import (
+    Part,
+    examined_measurements,
+    find,
+    free,
+    gib,
+    ms,
+    number,
+    part,
+    percent,
+    top,
+    whole_ms,
+)
+from strobe.core.results import units
 from strobe.core.results.answer import Result
+from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Blocks, Measurement
 from strobe.core.results.numerals import significant
 
@@ -27,118 +40,111 @@ PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")
 BLOCK = re.compile(r"block \d+")
 
 
-@finding("transformer-dominates", "good")
-def transformer(result: Result, _: Thresholds) -> Found:
-    """The {count} transformer blocks take {share:percent} of the model's time, as expected.
-
-    Found: {blocks_ms:ms} of {model_ms:ms}, {blocks.average:ms} a block in '{measurement.name}'.
-    Why: At {EXPECTED_BLOCKS_SHARE:percent} or more (the guide's number) the time goes to arithmetic. A smaller model,
-        image or clip, a smaller data type or a compiler reduces it.
-    Do: Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and model.num_frames shows what
-        each costs.
-    Gain: {gain}
-    """
+def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, blocks in _backbones(result):
-        share, count = min(blocks.total.median / model.ms, 1.0), len(blocks.names)
+        share = min(blocks.total.median / model.ms, 1.0)
         if share >= EXPECTED_BLOCKS_SHARE:
-            gain = free(measurement, min(blocks.share, 1.0))
-            yield {"share": share, "blocks_ms": blocks.total.median, "model_ms": model.ms}, locals()
+            yield Finding(
+                rule="transformer-dominates",
+                level="good",
+                title=f"The {len(blocks.names)} transformer blocks take {percent(share)} of the model's time, as "
+                "expected",
+                found=f"{ms(blocks.total.median)} of {ms(model.ms)}, {ms(blocks.average)} a block in "
+                f"'{measurement.name}'.",
+                why=f"At {percent(EXPECTED_BLOCKS_SHARE)} or more (the guide's number) the time goes to arithmetic. A "
+                "smaller model, image or clip, a smaller data type or a compiler reduces it.",
+                do="Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and "
+                "model.num_frames shows what each costs.",
+                gain=free(measurement, min(blocks.share, 1.0)),
+                evidence={"share": share, "blocks_ms": blocks.total.median, "model_ms": model.ms},
+            )
 
 
-@finding("block-variance", "warning")
-def block_variance(result: Result, _: Thresholds) -> Found:
-    """Blocks that do the same work take different times: {blocks.spread:ms} standard deviation.
-
-    Found: Standard deviation over the medians of {count} blocks, {blocks.average:ms} on average in '{name}'. Above the
-        rest: {above}. Under {MAX_BLOCK_SPREAD_MS:ms} is usual (the guide's number).
-    Why: The blocks do the same arithmetic on tensors of the same shape. If every iteration shows the difference, the
-        clocks fall while the blocks run, their memory is further away, or the slow blocks do more.
-    Do: Check the power supply, the clocks and the temperature. --depth=2 shows which part of a block is slow.
-    Gain: about {saved:ms} if every block took as long as the median block (computed)
-    """
+def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, blocks in _backbones(result):
         if not blocks.differ or blocks.spread <= MAX_BLOCK_SPREAD_MS:
             continue
-        ranked, count = sorted(zip(blocks.medians, blocks.names, strict=False), reverse=True), len(blocks.names)
+        ranked = sorted(zip(blocks.medians, blocks.names, strict=False), reverse=True)
         slowest_ms, slowest = ranked[0]
         over = [f"{name} ({ms(took)})" for took, name in ranked[:5] if took > blocks.average + blocks.spread]
-        above = ", ".join(over) or slowest
         saved = max(sum(blocks.medians) - len(blocks.medians) * sorted(blocks.medians)[len(blocks.medians) // 2], 0.0)
-        evidence, name = (
-            {"spread_ms": blocks.spread, "average_ms": blocks.average, "slowest": slowest},
-            measurement.name,
+        evidence = {"spread_ms": blocks.spread, "average_ms": blocks.average, "slowest": slowest}
+        yield Finding(
+            rule="block-variance",
+            level="warning",
+            title=f"Blocks that do the same work take different times: {ms(blocks.spread)} standard deviation",
+            found=f"Standard deviation over the medians of {len(blocks.names)} blocks, {ms(blocks.average)} on "
+            f"average in '{measurement.name}'. Above the rest: {', '.join(over) or slowest}. Under "
+            f"{ms(MAX_BLOCK_SPREAD_MS)} is usual (the guide's number).",
+            why="The blocks do the same arithmetic on tensors of the same shape. If every iteration shows the "
+            "difference, the clocks fall while the blocks run, their memory is further away, or the slow blocks do "
+            "more.",
+            do="Check the power supply, the clocks and the temperature. --depth=2 shows which part of a block is slow.",
+            gain=f"about {ms(saved)} if every block took as long as the median block (computed)",
+            evidence={**evidence, "slowest_ms": slowest_ms, "p": blocks.p, "gain_share": min(saved / model.ms, 1.0)},
         )
-        gain_share = min(saved / model.ms, 1.0)
-        yield {**evidence, "slowest_ms": slowest_ms, "p": blocks.p, "gain_share": gain_share}, locals()
 
 
-@finding("patch-embedding-slow", "warning")
-def patch_embedding(result: Result, _: Thresholds) -> Found:
-    """The {embedding.name} is {share:percent} of the model.
-
-    Found: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {MAX_PATCH_EMBEDDING_SHARE:percent} is usual
-        (the guide's number).
-    Why: It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.
-    Do: Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner
-        (torch.backends.cudnn.benchmark); --operators shows which kernel runs.
-    Gain: {gain}
-    """
+def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, _blocks in _backbones(result):
         embedding = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
         if embedding is not None and embedding.ms > MAX_PATCH_EMBEDDING_SHARE * model.ms:
-            gain = free(measurement, embedding.share)
-            yield _model_evidence(embedding, model), locals()
+            yield Finding(
+                rule="patch-embedding-slow",
+                level="warning",
+                title=f"The {embedding.name} is {percent(embedding.ms / model.ms)} of the model",
+                found=f"{ms(embedding.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
+                f"{percent(MAX_PATCH_EMBEDDING_SHARE)} is usual (the guide's number).",
+                why="It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.",
+                do="Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner "
+                "(torch.backends.cudnn.benchmark); --operators shows which kernel runs.",
+                gain=free(measurement, embedding.share),
+                evidence=_model_evidence(embedding, model),
+            )
 
 
-@finding("attention-heavy", "warning")
-def attention(result: Result, _: Thresholds) -> Found:
-    """Attention is {share:percent} of the model.
-
-    Found: {part_ms:ms} of {model_ms:ms}, over all blocks of '{measurement.name}'{clip}; under
-        {MAX_ATTENTION_SHARE:percent} is usual (the guide's number).
-    Why: Its cost grows with the square of the number of tokens. All other costs of a block grow in proportion.
-    Do: Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).
-    Gain: {gain}
-    """
+def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, _blocks in _backbones(result):
         whole = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
         if whole is not None and whole.ms >= MAX_ATTENTION_SHARE * model.ms:
             tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
             clip = f", on {tokens:,.0f} tokens a clip" if tokens else ""
-            gain = free(measurement, whole.share)
-            yield _model_evidence(whole, model), locals()
+            yield Finding(
+                rule="attention-heavy",
+                level="warning",
+                title=f"Attention is {percent(whole.ms / model.ms)} of the model",
+                found=f"{ms(whole.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'{clip}; under "
+                f"{percent(MAX_ATTENTION_SHARE)} is usual (the guide's number).",
+                why="Its cost grows with the square of the number of tokens. All other costs of a block grow in "
+                "proportion.",
+                do="Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).",
+                gain=free(measurement, whole.share),
+                evidence=_model_evidence(whole, model),
+            )
 
 
-@finding("memory-high", "warning")
-def memory(result: Result, thresholds: Thresholds) -> Found:
-    """The model holds {held:gib} at its peak.
-
-    Found: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to
-        {limit_gib:.1f} GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in
-        proportion to the parameters).
-    Why: A device must hold all tensors that live at the same time. Most of them are the intermediate tensors of one
-        block.
-    Do: Take fewer clips at a time (--batch_size), fewer frames, smaller images, or --model.dtype=bfloat16.
-    """
+def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     limit = thresholds.model_memory_gib * max(result.subject.parameters / LARGE, 1.0)
     for measurement in examined_measurements(result, "inference"):
         held = measurement.memory.peak_device or measurement.memory.peak_process
         if top(measurement, "model") is not None and held is not None and held > limit * 2**30:
-            weights = _gib(measurement.memory.weights)
             activations = _gib(measurement.memory.peak_activations, "at most ")
-            yield {"peak_gib": held / 2**30, "limit_gib": limit}, locals()
+            yield Finding(
+                rule="memory-high",
+                level="warning",
+                title=f"The model holds {gib(held)} at its peak",
+                found=f"In '{measurement.name}', {_gib(measurement.memory.weights)} of that is weights, and "
+                f"{activations} is activations. Up to {limit:.1f} GiB is usual for its size (the guide's "
+                f"{thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to the parameters).",
+                why="A device must hold all tensors that live at the same time. Most of them are the intermediate "
+                "tensors of one block.",
+                do="Take fewer clips at a time (--batch_size), fewer frames, smaller images, or "
+                "--model.dtype=bfloat16.",
+                evidence={"peak_gib": held / 2**30, "limit_gib": limit},
+            )
 
 
-@finding("frame-rate-limit", "{level}")
-def frame_rate(result: Result, _: Thresholds) -> Found:
-    """{part:capital} limits the frame rate.
-
-    Found: {now}{each} in '{measurement.name}', one part after the other. Each by itself: {by_itself}. Overlapped, at
-        most {overlapped} (computed).
-    Why: {why}
-    Do: {do}
-    Gain: {gain}
-    """
+def frame_rate(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result, "inference"):
         model = top(measurement, "model")
         around = [whole for name in ("decode", "preprocessing") if (whole := top(measurement, name)) is not None]
@@ -154,7 +160,6 @@ def frame_rate(result: Result, _: Thresholds) -> Found:
             return f"{significant(1e3 * frames / took)} frames/s" if frames > 0 else ms(took)
 
         whole = whole_ms(measurement)
-        now, overlapped = rate(whole), rate(slowest.ms)
         each = f" ({significant(1e3 * clips / whole)} clips/s)" if clips > 0 else ""
         by_itself = ", ".join(f"{part.name} {rate(part.ms)} ({ms(part.ms)})" for part in [*around, model])
         if slowest is model:
@@ -163,9 +168,16 @@ def frame_rate(result: Result, _: Thresholds) -> Found:
         else:
             level, do = "warning", _LEVERS[slowest.name]
             why = f"A faster model cannot give more frames, because the {slowest.name} takes longer than the model."
-        gain = free(measurement, slowest.share)
-        yield (
-            {
+        yield Finding(
+            rule="frame-rate-limit",
+            level=level,
+            title=f"{units.capital(slowest.name)} limits the frame rate",
+            found=f"{rate(whole)}{each} in '{measurement.name}', one part after the other. Each by itself: "
+            f"{by_itself}. Overlapped, at most {rate(slowest.ms)} (computed).",
+            why=why,
+            do=do,
+            gain=free(measurement, slowest.share),
+            evidence={
                 "part": slowest.name,
                 "part_ms": slowest.ms,
                 "model_ms": model.ms,
@@ -173,7 +185,6 @@ def frame_rate(result: Result, _: Thresholds) -> Found:
                 "overlapped_frames_per_s": 1e3 * frames / slowest.ms if frames > 0 else None,
                 "gain_share": min(slowest.share, 1.0),
             },
-            locals(),
         )
 
 

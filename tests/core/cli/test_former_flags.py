@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from support.approved import APPROVED, approve
+from support.checks.approval import APPROVED, approve
 
 from strobe.core.cli import former_flags
 from strobe.core.cli.help import help_text

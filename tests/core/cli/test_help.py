@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.approved import APPROVED
+from support.checks.approval import APPROVED
 
 HELPS = sorted(path for path in (APPROVED / "help").glob("*.txt") if path.stem != "strobe")
 PROSE, EXAMPLES, FLAGS = 12, 2, 20  # at most

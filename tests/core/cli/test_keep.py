@@ -12,9 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import example_loader
-from support import example_runs as runs
-from support import example_sweeps as sweeps
+from support.examples import loader as example_loader
+from support.examples import runs, sweeps
 
 from strobe.commands import breakdown
 from strobe.core.cli import keep as keeping
@@ -36,10 +35,10 @@ def full(monkeypatch: pytest.MonkeyPatch, *names: str, code: int = errno.ENOSPC)
     """Let writing files of these names fail, as the system does where there is no room."""
     write = store.replace
 
-    def replace(path: Path, content: bytes) -> None:
+    def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
         if path.name in names:
             raise OSError(code, os.strerror(code), str(path))
-        write(path, content)
+        write(path, content, durable=durable)
 
     monkeypatch.setattr(store, "replace", replace)
 
@@ -144,9 +143,7 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
 def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(
-        breakdown.run, "study", lambda flags, config, live: build_study_answer(runs.act(), flags, config)
-    )
+    monkeypatch.setattr(breakdown.run, "study", lambda config, live: build_study_answer(runs.act(), config))
     argv = ["breakdown", "--policy.type=act", f"--output_dir={tmp_path}"]
     assert main(argv) == 0
     (kept,) = tmp_path.iterdir()
@@ -232,7 +229,9 @@ def test_a_training_ends_like_the_other_commands(
 ):
     trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
     monkeypatch.setattr("strobe.train.run.train", lambda *_, **__: trained)
-    monkeypatch.setattr(train.run, "read", lambda _: (train.TrainConfig(output_dir=tmp_path), ["--steps=2"]))
+    config = train.TrainConfig(output_dir=tmp_path)
+    config.theirs = ["--steps=2"]
+    monkeypatch.setattr(train.run, "read", lambda _: config)
     assert train.run(["--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()
     kept = store.load(folder)

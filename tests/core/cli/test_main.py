@@ -8,10 +8,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.matrix import matrix
-from support.refused import assert_refused
-from support.stored import load_stored
+from support.checks.refusals import assert_refused
+from support.checks.run_contents import load_stored
+from support.suite import warm
+from support.suite.matrix import matrix
+from support.suite.places import find_only_run
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
@@ -24,11 +25,6 @@ TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
 
 def run(*argv: str) -> int:
     return main(list(argv))
-
-
-def find_only_run(folder: Path) -> Path:
-    (found,) = [path.parent for path in folder.rglob("result.json")]
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import example_runs as runs
+from support.examples import runs
 
 from strobe.core.cli.main import main
 from strobe.core.cli.summaries import SUMMARY, keep_summary, summary_of_run
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_written_costs_the_summary_alone(run, monkeypatc
     assert not (run / SUMMARY).exists()
 
 
-def _full(path: Path, content: bytes) -> None:
+def _full(path: Path, content: bytes, **_: bool) -> None:
     raise OSError(28, "No space left on device")
 
 

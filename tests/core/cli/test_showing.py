@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.places import ROOT
+from support.suite.places import ROOT
 
 from strobe.core.cli.main import main
 from strobe.core.report.console import truncate_rows

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.made_up_accelerator import GIB
+from support.devices.made_up_accelerator import GIB
 
 from strobe.core.devices.accelerators import find_device_memory, generator_states, generators_restored, number_device
 from strobe.core.errors import UserError

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.findings_results import (
+from support.examples.findings_results import (
     approve_findings,
     make_applied_treatment,
     make_comparison,

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
-from support.any_result import with_checks
-from support.example_ladder import make_climb
-from support.example_sameness import (
+from support.examples.any_result import with_checks
+from support.examples.findings_results import (
+    approve_findings,
+    make_applied_treatment,
+    make_comparison,
+    make_measurement,
+    make_treated_traits,
+    result,
+)
+from support.examples.ladder import make_climb
+from support.examples.sameness import (
     GUARD,
     YARDSTICKS,
     check,
@@ -18,15 +26,7 @@ from support.example_sameness import (
     make_verification,
     yardstick,
 )
-from support.examples import scale_count
-from support.findings_results import (
-    approve_findings,
-    make_applied_treatment,
-    make_comparison,
-    make_measurement,
-    make_treated_traits,
-    result,
-)
+from support.suite.example_count import scale_count
 
 from strobe.core.findings import sameness
 from strobe.core.findings.rules import run

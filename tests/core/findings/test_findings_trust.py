@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.findings_results import approve_findings, make_comparison, make_measurement, result
+from support.examples.findings_results import approve_findings, make_comparison, make_measurement, result
 
 from strobe.core.results.answer import CompareResult
 

@@ -8,8 +8,7 @@ import draccus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.examples import scale_count
-from support.findings_results import (
+from support.examples.findings_results import (
     make_applied_treatment,
     make_comparison,
     make_measurement,
@@ -17,6 +16,7 @@ from support.findings_results import (
     result,
     summary,
 )
+from support.suite.example_count import scale_count
 
 from strobe.core.findings import Thresholds
 from strobe.core.kinds import advise

@@ -1,116 +1,74 @@
-"""The texts of all findings: whole, in plain words, and with fields that are there."""
+"""The texts of all findings: whole, in their order, with ids that the reference lists and commands that exist."""
 
 from __future__ import annotations
 
 import ast
-import functools
-import inspect
-import string
-import textwrap
-import typing
-from collections.abc import Iterator
-from types import UnionType
-from typing import Any
+import re
 
 import pytest
+from support.checks.literals import literals
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
 
 from strobe.core import slices
-from strobe.core.findings.texts import DECLARED, FORMS, LABELS, Found, Texts, finding
 from strobe.core.kinds import study_rules
+from strobe.core.results.finding import Finding
 
-assert [study_rules(study) for study in slices.kinds()]  # loading them declares them
-EACH = pytest.mark.parametrize("texts", tuple(DECLARED), ids=lambda texts: texts.ids[0])
+reference = load_script("reference")
+FIELDS = tuple(Finding.model_fields)
+NO_RULE_MAKES = {"rule-failed"}
+# A command with the flags right behind it.
+COMMAND = re.compile(r"\bstrobe ([a-z]+)((?: (?:--[\w.]+(?:=(?:'[^']*'|[^\s`);]+))?|[A-Z…]+))*)")
 
-
-def fields(*texts: str) -> Iterator[tuple[str, str]]:
-    """The fields of texts, such as 'camera.fresh_hz', and their forms."""
-    for _, name, form, _ in (part for text in texts for part in string.Formatter().parse(text)):
-        if name is not None:
-            yield name, form or ""
-
-
-def find_written_keys(condition: Any) -> set[str]:
-    """The keys of dictionaries that a condition and what it calls write out; its own names, if it hands them on."""
-    named = {node.id for node in ast.walk(parse_function(condition)) if isinstance(node, ast.Name)}
-    called = [each for name in named if inspect.isfunction(each := condition.__globals__.get(name))]
-    dictionaries = [
-        node for each in (condition, *called) for node in ast.walk(parse_function(each)) if isinstance(node, ast.Dict)
-    ]
-    keys = {str(key.value) for node in dictionaries for key in node.keys if isinstance(key, ast.Constant)}
-    names = (*condition.__code__.co_varnames, *condition.__code__.co_cellvars)
-    return keys | set(names if "locals" in named else ())
+SOURCES = ROOT / "src"
+TREES = {path: ast.parse(path.read_text()) for path in sorted(SOURCES.rglob("*.py"))}
+# Where a finding is made → the names in its function, and its arguments.
+FINDINGS = {
+    f"{path.relative_to(SOURCES)}:{node.lineno}": (reference.Scope(function, functions), node)
+    for path, tree in TREES.items()
+    for functions in [{each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}]
+    for function in functions.values()
+    for node in ast.walk(function)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
+}
 
 
-def parse_function(function: Any) -> ast.Module:
-    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+def last_letter(value: ast.expr) -> str:
+    """The last letter of a text that is written out; … where it is filled in."""
+    return next(literals(value))[-1:] if isinstance(value, ast.Constant | ast.JoinedStr) else "…"
 
 
-def member(kind: Any, name: str) -> Any:
-    """The type of an attribute of a type, Any where that is not known, None where there is no such attribute."""
-    for each in () if kind is None else typing.get_args(kind) if isinstance(kind, UnionType) else (kind,):
-        hints = {} if each is Any else typing.get_type_hints(each)
-        attribute = inspect.getattr_static(each, name, None)
-        if isinstance(attribute, property):
-            return typing.get_type_hints(attribute.fget)["return"]
-        if each is Any or name in hints or attribute is not None:
-            return hints.get(name, Any)
-    return None
+@pytest.mark.parametrize("call", [call for _, call in FINDINGS.values()], ids=list(FINDINGS))
+def test_a_finding_says_in_sentences_what_was_seen_and_why_it_matters(call: ast.Call):
+    names = [str(keyword.arg) for keyword in call.keywords]
+    assert names == [name for name in FIELDS if name in names], "in the order in which they are read"
+    assert {"rule", "level", "title", "found", "why"} <= set(names)
+    ends = {str(keyword.arg): last_letter(keyword.value) for keyword in call.keywords}
+    assert ends["title"] != ".", "a title is a headline"
+    wrong = [name for name in ("found", "why", "do") if ends.get(name) not in (None, ".", ")", "…", "`")]
+    assert not wrong, "no sentence"
 
 
-def unknown(texts: Texts) -> list[str]:
-    """The fields that neither an argument, nor the evidence, nor the words have, nor a constant is."""
-    arguments, keys = (
-        typing.get_type_hints(texts.condition),
-        find_written_keys(texts.condition) | texts.constants.keys(),
-    )
+def test_the_reference_lists_each_id():
+    rules = {rule for study in slices.kinds() for rule in study_rules(study)}
+    listed = {name for rule in rules for name in reference.find_rule_outputs(rule)[0]}
+    made = {
+        name
+        for scope, call in FINDINGS.values()
+        for keyword in call.keywords
+        for name in (scope.spell(keyword.value) if keyword.arg == "rule" else ())
+    }
+    assert made - listed - NO_RULE_MAKES <= {"…"}
+
+
+def test_advice_names_commands_and_flags_that_exist():
+    """Flags with a dot are LeRobot's, which a policy or a robot has."""
+    makers = {SOURCES / where.partition(":")[0] for where in FINDINGS}
+    texts = [text for path in makers for text in literals(TREES[path])]
     wrong = []
-    for name, form in fields(texts.rule, texts.level, *texts.texts.values()):
-        first, *path = name.split(".")
-        kind = functools.reduce(member, path, arguments.get(first, Any if first in keys else None))
-        plain = form in FORMS or not any(letter.isalpha() for letter in form.rstrip("efg"))
-        if kind is None or not plain:
-            wrong.append(f"{name}:{form}")
-    return wrong
-
-
-@EACH
-def test_a_finding_says_what_was_seen_and_why_it_matters_with_fields_that_are_there(texts: Texts):
-    assert {"title", "found", "why"} <= texts.texts.keys() <= set(LABELS)
-    assert list(texts.texts) == [label for label in LABELS if label in texts.texts], "in their order"
-    assert all(texts.texts.values())
-    assert texts.level in ("warning", "info", "good") or texts.level.startswith("{")
-    assert not unknown(texts)
-
-
-HIGHEST = 7
-
-
-@finding("slow-{speed}", "info")
-def slow(speed: str, limit: complex) -> Found:
-    """A call takes {took:ms}.
-
-    Found: {limit.real:g} of
-        {share:whole percent} ({HIGHEST}).
-    Why: {why}
-    """
-    yield {"took": 2.0}, {"share": 0.5, "why": "Text from outside stays {as it is}\nDo: nothing"}
-
-
-def test_fields_are_filled_with_arguments_evidence_words_and_constants():
-    (found,) = slow("call", limit=1 + 2j)
-    assert found.model_dump() == {
-        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "found": "1 of 50 % (7).",
-        "why": "Text from outside stays {as it is}\nDo: nothing", "do": "", "gain": "", "evidence": {"took": 2.0},
-    }  # fmt: skip
-
-
-def test_a_field_that_nothing_has_is_seen():
-    @finding("wrong", "info")
-    def wrong(limit: complex) -> Found:
-        """{took:ms} of {limit.imaginary:g}, {limit.imag:ps}."""
-        yield {}
-
-    texts = DECLARED.pop()
-    assert unknown(texts) == ["took:ms", "limit.imaginary:g", "limit.imag:ps"]
-    with pytest.raises(KeyError, match="took"):
-        list(wrong(1j))
+    for command, behind in (found for text in texts for found in COMMAND.findall(text)):
+        help_text = reference.command_help(command) if command in slices.commands() else ""
+        flags = [flag.replace("-", "_") for flag in re.findall(r" --([\w-]+)(?![\w.-])", behind.partition(" -- ")[0])]
+        if not help_text or any(f"--{flag}" not in help_text for flag in flags):
+            wrong.append(f"strobe {command}{behind}")
+    assert not wrong

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.sleeper import Clock, Planted, Sleeper
+from support.fakes.sleeper import Clock, Planted, Sleeper
 
 from strobe.core import kinds
 from strobe.core.errors import UserError
@@ -28,11 +28,6 @@ from strobe.core.treatments.treatment import Variant
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 UJ = 1_000_000
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
 
 
 class Zones:

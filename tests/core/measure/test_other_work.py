@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from support.example_runs import act
+from support.examples.runs import act
 
 from strobe.core.cli.live import importing
 from strobe.core.cli.runner import Command, Studied
@@ -145,10 +145,10 @@ def test_only_a_busy_machine_and_a_command_that_says_so_changes_how_threads_wait
     result = SimpleNamespace(notes=[], status="complete")
     seen: list[str] = []
 
-    def read(_: Any) -> tuple[Nothing]:
+    def read(_: Any) -> Nothing:
         with importing():  # as a recipe is checked
             seen.append(other_work.waiting())
-        return (Nothing(),)
+        return Nothing()
 
     def study(_: Nothing, live: Any) -> Studied:
         live.stage("the work")

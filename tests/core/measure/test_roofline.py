@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.example_runs import measurement
+from support.examples.runs import measurement
 from torch import nn
 
 from strobe.core.measure import ceiling as ceilings

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.places import TESTS
+from support.suite.places import TESTS
 
 from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import STARTS_AT_MOST, Server
@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     def make_job(act: str, memory: float = 2**40, seconds: float = 600, **more: Any) -> Job:
         argv = (f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}")
         limits = CommandLimits(seconds, int(memory))
-        first = Job("key", 1, "light", argv, "one", tmp_path / "cell", limits, module="support.acting_cell")
+        first = Job("key", 1, "light", argv, "one", tmp_path / "cell", limits, module="support.programs.acting_cell")
         return replace(first, **more)
 
     return make_job
@@ -108,7 +108,7 @@ def test_a_cell_of_another_environment_is_a_process_of_its_own(job: Callable[...
 
 
 def test_a_server_that_has_a_thread_forks_nothing(job: Callable[..., Job], server: Server) -> None:
-    one = job("tell", module="support.threaded_cell")
+    one = job("tell", module="support.programs.threaded_cell")
     assert run_telling_cell(one, server)["parent"] == os.getpid()
     assert "thread" in str(server.unfit)
     assert server.pid is None
@@ -134,7 +134,7 @@ def test_an_interruption_while_the_server_imports_ends_it(job: Callable[..., Job
         raise KeyboardInterrupt
 
     begun: list[int] = []
-    one = job("tell", module="support.slow_import_cell")
+    one = job("tell", module="support.programs.slow_import_cell")
     with pytest.raises(KeyboardInterrupt):
         execute(one, interrupt, server=server)
     assert not psutil.pid_exists(begun[0])

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from support.hanging import starts_another
+from support.programs.hanging_process import starts_another
 
 from strobe.core.errors import UserError, install
 from strobe.core.processes import isolate

@@ -8,7 +8,7 @@ import time
 import types
 
 import pytest
-from support import warm
+from support.suite import warm
 
 from strobe.core.processes.lifetime import WAIT_S, threads_inside
 

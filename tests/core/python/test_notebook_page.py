@@ -7,7 +7,7 @@ import xml.etree.ElementTree
 from typing import Any
 
 import pytest
-from support import example_runs
+from support.examples import runs as example_runs
 
 from strobe.core.report import compare, notebook
 from strobe.core.report.document import Column, Document, Row, Section, Table

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.places import ROOT
-from support.sleeper import Clock
+from support.fakes.sleeper import Clock
+from support.suite.places import ROOT
 from torch import Tensor, nn
 
 import strobe
@@ -32,11 +32,6 @@ PARTS = {  # level 1, below the call of the model
     "denoise step > action expert": 2 * 5.0,
     "denoise step > action head": 2 * 2.0,
 }
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
 
 
 class Slow(nn.Module):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.sleeper import Clock
+from support.fakes.sleeper import Clock
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
@@ -15,11 +15,6 @@ from strobe.core.errors import UserError
 from strobe.core.results.subject import Ceiling
 
 X = torch.ones(2, 3)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
 
 
 class Slow(nn.Module):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from support.sleeper import Clock
+from support.fakes.sleeper import Clock
 from torch import nn
 
 import strobe
@@ -26,11 +26,6 @@ from strobe.core.runs import store
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Target = Callable[[Any], Any]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
 
 
 def taking(clock: Clock, ms: float, answer: Target = lambda x: x) -> Target:

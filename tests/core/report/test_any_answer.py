@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import any_result
-from support.examples import scale_count
-from support.health import EVERY_CHECK
-from support.shown import console_text
+from support.checks.renderings import console_text
+from support.examples import any_result
+from support.suite.example_count import scale_count
+from support.suite.health import EVERY_CHECK
 
 from strobe.core import kinds
 from strobe.core.report import markdown

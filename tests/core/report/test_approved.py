@@ -1,32 +1,39 @@
-"""What Strobe prints, word for word: reports of every result on disk, and the help of every command.
+"""What Strobe prints, word for word: a report of every result on disk, and the help of every command.
 
-Each text is compared with an approved file. Where one differs on purpose, `make approve` writes all of them.
+A result is rendered once: one of `tests/golden` for the terminal, an example as the Markdown that the docs show. Pages
+are approved for what only they have. Where a text differs on purpose, `make approve` writes all of them.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.approved import APPROVED, APPROVING, approve
-from support.golden import ALL, EXAMPLES, result_name
+from support.checks.approval import APPROVED, APPROVING, approve
+from support.checks.golden import ALL, EXAMPLES, GOLDEN, result_name
 
 from strobe.core.cli.main import main
-from strobe.core.kinds import advise
+from strobe.core.kinds import advise, document
 from strobe.core.runs import store
 from strobe.core.slices import commands
 from strobe.core.treatments import known
 
 HELP = APPROVED / "help"
+PAGES = [*GOLDEN, *(file for file in EXAMPLES if file.parent.name in ("optimize-act", "evaluate-button"))]
+# Of these a terminal leaves out answers, findings, tables, parts or notes; `trials` shows all that it has.
+BRIEF_NAMES = ("act-variations", "breakdown", "pi05-breakdown", "pi05-compare", "preflight-robot", "rollout", "trials")
+BRIEF = [file for file in ALL if file.parent.name in BRIEF_NAMES]
 
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Print without colours, at the width of a file, and without the treatments of packages that are installed here."""
-    monkeypatch.setattr(known, "entry_points", lambda group: ())
+    monkeypatch.setattr(known, "has_plug_ins", lambda: False)
     if (catalogue := sys.modules.get("strobe.core.treatments.catalogue")) is not None:
         monkeypatch.setattr(catalogue, "plug_in_entries", lambda: ())
     for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
@@ -48,11 +55,12 @@ def approved_path(file: Path, ending: str) -> Path:
 
 
 class Outline(HTMLParser):
-    """A page's headings, the sizes of its tables, and what its plots draw."""
+    """A page's headings, what its plots draw, and its tables: rows and cells of each."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.tables: list[tuple[int, int]] = []
         self._tag, self._text, self._rows, self._cells = "", "", 0, 0
         self._plots = 0
         self._data = ""
@@ -88,7 +96,7 @@ class Outline(HTMLParser):
             self.lines.append(f"{tag} {self._text.strip()}")
             self._text = ""
         elif tag == "table":
-            self.lines.append(f"table {self._rows} rows, {self._cells} cells")
+            self.tables.append((self._rows, self._cells))
         if tag not in ("span", "code"):  # inside a heading
             self._tag = ""
 
@@ -104,33 +112,44 @@ class Outline(HTMLParser):
                 continue
             figure = figures[int(line.removeprefix("plot "))]
             lines.append(f"plot {figure['title']}")
-            for trace in figure["data"]:
-                most = max((len(value) for value in trace.values() if isinstance(value, list)), default=0)
-                lines.append(f"  {trace['type']} {trace.get('name', '')!r} {most}")
+            traces = Counter((trace["type"], trace.get("name", ""), _points(trace)) for trace in figure["data"])
+            for (kind, name, points), times in traces.items():
+                lines.append(f"  {kind} {name!r} {points}{f', {times} times' if times > 1 else ''}")
         return "\n".join(lines)
 
 
-@pytest.mark.parametrize("file", ALL, ids=result_name)
+def _points(trace: dict[str, Any]) -> int:
+    return max((len(value) for value in trace.values() if isinstance(value, list)), default=0)
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=result_name)
 def test_the_terminal_shows_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
-    brief = print_command(capsys, "report", str(file), "--format=console")
     full = print_command(capsys, "report", str(file), "--format=console", "--full")
-    approve(f"{trim_lines(brief)}\n\n{' --full ':=^120}\n\n{trim_lines(full)}", approved_path(file, "txt"))
+    approve(trim_lines(full), approved_path(file, "txt"))
 
 
-@pytest.mark.parametrize("file", ALL, ids=result_name)
+@pytest.mark.parametrize("file", BRIEF, ids=result_name)
+def test_the_terminal_shows_in_brief_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
+    brief = print_command(capsys, "report", str(file), "--format=console")
+    approve(trim_lines(brief), approved_path(file, "brief.txt"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=result_name)
 def test_markdown_is_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
-    page = file.parent / "report.md" if file in EXAMPLES else approved_path(file, "md")
-    approve(print_command(capsys, "report", str(file), "--format=markdown"), page)
+    approve(print_command(capsys, "report", str(file), "--format=markdown"), file.parent / "report.md")
 
 
-@pytest.mark.parametrize("file", ALL, ids=result_name)
-def test_a_page_has_the_sections_tables_and_plots_that_were_approved(file: Path, tmp_path: Path):
+@pytest.mark.parametrize("file", PAGES, ids=result_name)
+def test_a_page_has_the_tables_of_its_document_and_the_plots_that_were_approved(file: Path, tmp_path: Path):
     assert main(["report", str(file), "--format=html", "--output", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    approve(Outline(page).outline(), approved_path(file, "page.txt"))
+    page = Outline((tmp_path / "page.html").read_text(encoding="utf-8"))
+    tables = [section.table for section in document(store.load_answer(file)).sections if section.table is not None]
+    sizes = [(1 + len(table.rows), len(table.columns)) for table in tables]
+    assert page.tables == [(rows, rows * columns) for rows, columns in sizes]
+    approve(page.outline(), approved_path(file, "page.txt"))
 
 
-@pytest.mark.parametrize("file", ALL, ids=result_name)
+@pytest.mark.parametrize("file", PAGES, ids=result_name)
 def test_the_rules_find_what_was_approved(file: Path):
     found = [
         f"[{finding.level}] {finding.rule}: {finding.title}\n  found: {finding.found}\n  why: {finding.why}\n"
@@ -148,9 +167,9 @@ def test_help_is_what_was_approved(command: str, capsys: pytest.CaptureFixture[s
 
 
 def test_no_approved_file_is_left_without_its_text():
-    reports = {approved_path(file, ending) for file in ALL for ending in ("txt", "page.txt", "findings.txt")}
-    reports |= {approved_path(file, "md") for file in ALL if file not in EXAMPLES}
-    wanted = reports | {HELP / f"{command}.txt" for command in ("strobe", *commands())}
+    texts = {"txt": GOLDEN, "brief.txt": BRIEF, "page.txt": PAGES, "findings.txt": PAGES}
+    wanted = {approved_path(file, ending) for ending, files in texts.items() for file in files}
+    wanted |= {HELP / f"{command}.txt" for command in ("strobe", *commands())}
     spare = {file for folder in (APPROVED, HELP) for file in folder.iterdir() if file.is_file()} - wanted
     if APPROVING:
         for file in spare:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.golden import ALL, result_name
+from support.checks.golden import ALL, result_name
 
 from strobe.core import kinds
 from strobe.core.runs import store

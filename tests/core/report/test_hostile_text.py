@@ -18,7 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
 from rich.console import Console
-from support.golden import ALL, result_name
+from support.checks.golden import ALL, result_name
 
 from strobe.core import kinds
 from strobe.core.report import console, markdown

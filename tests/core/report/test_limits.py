@@ -6,9 +6,9 @@ import math
 
 import plotly.graph_objects as go
 import pytest
-from support import example_runs as runs
-from support.approved import approve_cases
-from support.shown import answer_text, whole
+from support.checks.approval import approve_cases
+from support.checks.renderings import answer_text, whole
+from support.examples import runs
 
 from strobe.core import kinds
 from strobe.core.results.answer import CompareResult

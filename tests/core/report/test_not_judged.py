@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.golden import golden
+from support.checks.golden import golden
 
 from strobe.core import kinds
 from strobe.core.report import markdown

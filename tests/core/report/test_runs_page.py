@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import SETTLED, Browser
-from support.places import ROOT
+from support.suite.browser import SETTLED, Browser
+from support.suite.places import ROOT
 
 from strobe.core.cli.main import main
 

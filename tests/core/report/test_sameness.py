@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support import example_runs as runs
-from support.approved import approve_cases
-from support.browser import Browse
-from support.example_ladder import make_climb
-from support.example_sameness import (
+from support.checks.approval import approve_cases
+from support.checks.renderings import answer_text, whole
+from support.examples import runs
+from support.examples.ladder import make_climb
+from support.examples.sameness import (
     GUARD,
     YARDSTICKS,
     check,
@@ -18,7 +18,7 @@ from support.example_sameness import (
     make_verification,
     yardstick,
 )
-from support.shown import answer_text, console_text, whole
+from support.suite.browser import Browse
 
 from strobe.core import kinds
 from strobe.core.report import sameness, verify
@@ -36,7 +36,7 @@ def make_comparison(agreement: Agreement, **more) -> CompareResult:
 
 def test_it_is_shown_as_it_was_approved():
     moved, cosine = make_agreement(joints(0.004)), runs.rtc()
-    many, beyond = joints(0.004, count=14), "rms 0.04 σ > 0.02 σ"
+    many, beyond = joints(0.004, count=10), "rms 0.04 σ > 0.02 σ"
     many[9].worst = 0.7
     sixteen = moved.model_copy(update={"observations": 74, "distinct": 16})
     missing = "only paired episodes show success_drop"
@@ -67,7 +67,7 @@ def test_it_is_shown_as_it_was_approved():
         ),
         "a whole chunk is executed": make_comparison(make_agreement(joints(0.004), executed=20), guard="exact"),
         "many dimensions": make_comparison(make_agreement(many)),
-        "a few dimensions": make_comparison(make_agreement(joints(0.004, count=4))),
+        "a few dimensions": make_comparison(make_agreement(joints(0.004, count=2))),
         "a dimension in its own units": make_comparison(units_of_its_own),
         "not moved at all": make_comparison(make_agreement([dimension("x", 0.0)])),
         "some actions did not move": make_comparison(still),
@@ -80,12 +80,6 @@ def test_it_is_shown_as_it_was_approved():
     }
     texts = {name: answer_text(one) for name, one in said.items()}
     approve_cases("sameness", texts | {name: whole(one, "agreement", "checks", "price") for name, one in shown.items()})
-
-
-def test_of_many_dimensions_the_console_has_the_worst_and_the_page_all():
-    result = make_comparison(make_agreement(joints(0.004, count=14)))
-    assert "joint_13" not in console_text(result)
-    assert "joint_13" in kinds.page(result)
 
 
 def test_many_dimensions_share_one_entry_of_the_legend():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from support.findings_results import make_measurement
+from support.examples.findings_results import make_measurement
 
 from strobe.core.report import tables
 from strobe.core.results.measurement import Measurement

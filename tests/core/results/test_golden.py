@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.golden import ALL, result_name
+from support.checks.golden import ALL, result_name
 
 from strobe.core.runs import store
 from strobe.core.slices import kinds

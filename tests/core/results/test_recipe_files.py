@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.any_result import NUMBER, TEXT, model_strategy
-from support.examples import scale_count
+from support.examples.any_result import NUMBER, TEXT, model_strategy
+from support.suite.example_count import scale_count
 
 from strobe.core.errors import UserError
 from strobe.core.results.recipe import VERSION, Recipe, RecipeRung

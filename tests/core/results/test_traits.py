@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
-from support import any_result
+from support.examples import any_result
 
 from strobe.core.results.traits import Traits, TreatmentTraits
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.findings_results import make_measurement
-from support.findings_results import result as breakdown
+from support.examples.findings_results import make_measurement
+from support.examples.findings_results import result as breakdown
 
 from strobe.core.results.answer import Result
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.places import TESTS
+from support.suite.places import TESTS
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError, legible

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from support import example_runs as runs
-from support.any_result import results, sweeps
-from support.example_loader import starving_loader
-from support.examples import scale_count
-from support.golden import golden
-from support.health import EVERY_CHECK
+from support.checks.golden import golden
+from support.examples import runs
+from support.examples.any_result import results, sweeps
+from support.examples.loader import starving_loader
+from support.suite.example_count import scale_count
+from support.suite.health import EVERY_CHECK
 
 from strobe.core.errors import UserError
 from strobe.core.results.answer import Result

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.matrix import matrix
+from support.builders.tiny_policies import load_tiny_subject
+from support.suite.matrix import matrix
 
 from strobe.core.measure.guard import Guards
 from strobe.core.sameness.check import PolicyCallError, Sameness, affordable
@@ -17,8 +18,6 @@ from strobe.core.sameness.visits import plan
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_inputs import TrimmedPadding
@@ -52,7 +51,7 @@ class Fault(Treatment):
 @cache
 def tiny(kind: str) -> PolicySubject:
     steps = {"pi05": ["--num_inference_steps=2"], "smolvla": ["--num_steps=2"]}.get(kind, [])
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))
+    return load_tiny_subject(kind, *steps)
 
 
 @cache

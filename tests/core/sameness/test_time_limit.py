@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.progress_seen import ProgressSeen
-from support.sleeper import Clock
+from support.builders.tiny_policies import load_tiny_subject
+from support.fakes.progress_log import ProgressSeen
+from support.fakes.sleeper import Clock
 from torch import Tensor
 
 from strobe.core.measure.guard import Guards, Judgement
@@ -24,8 +25,6 @@ from strobe.core.sameness.visits import FEWEST, plan, required_visits
 from strobe.core.studies.shared.action_check import action_time_limit, check_actions
 from strobe.core.treatments.recipe import recipe_guards
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.verify import verify
 
@@ -35,7 +34,7 @@ ROUNDING = Guards().strictest_guard(["rounding"])
 
 @cache
 def tiny() -> PolicySubject:
-    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject("act")
 
 
 class Slow:

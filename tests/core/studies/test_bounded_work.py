@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.progress_seen import ProgressSeen
-from support.sleeper import Clock, Sleeper
+from support.fakes.progress_log import ProgressSeen
+from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.core.cli import live
 from strobe.core.measure import ceiling

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import document
@@ -77,7 +78,7 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
         raise RuntimeError("this observation\nis too hard")
 
     monkeypatch.setattr(check.Sameness, "_act", fails)
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    subject = load_tiny_subject("act")
     variants = [Variant("one"), Variant("two")]
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(subject, variants, "inference", options)
@@ -118,7 +119,7 @@ class Zeros(Treatment):
 
 def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_note(monkeypatch):
     fail_on_observation(monkeypatch, 1)
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    subject = load_tiny_subject("act")
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(subject, [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
     assert "reordered sums" in [one.name for one in result.yardsticks]
@@ -159,7 +160,7 @@ def test_what_stands_beside_real_time_chunking_is_not_judged_rather_than_held_to
 @pytest.mark.parametrize("steps", [20, 3])
 def test_a_running_policy_executes_its_chunk_from_the_first_action_on(steps):
     """Its queue is made again when the number of executed actions changes, and when that is taken back."""
-    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--n_action_steps=8"]))
+    subject = load_tiny_subject("act", "--n_action_steps=8")
     policy = subject.policy
     batch = subject.loaded.preprocessor(subject.observation(0))
     policy.reset()

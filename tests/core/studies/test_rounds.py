@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.sleeper import Clock, Planted, Sleeper
+from support.fakes.sleeper import Clock, Planted, Sleeper
 from torch import Tensor
 
 from strobe.core.measure.sampling import SamplingBudget

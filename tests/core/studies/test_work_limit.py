@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.example_runs import act
-from support.progress_seen import ProgressSeen
-from support.sleeper import Clock, Sleeper
+from support.builders.tiny_policies import load_tiny_subject
+from support.examples.runs import act
+from support.fakes.progress_log import ProgressSeen
+from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Studied
@@ -27,8 +28,6 @@ from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.machine_state import measure_machine
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.policy_cli.subject import Profilers
 from strobe.traces import operators
@@ -37,14 +36,9 @@ S = 10.0  # of the rounds
 WHOLE = 4 * S + 2 * OTHER_S
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock().wind(monkeypatch)
-
-
 @cache
 def tiny() -> PolicySubject:
-    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    return load_tiny_subject("act")
 
 
 def seconds_named(note: str) -> int:

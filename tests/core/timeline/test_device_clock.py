@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.required import require_value
+from support.checks.presence import require_value
 
 from strobe.core.timeline import clock
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 import torch
-from support.sleeper import Clock, Sleeper
+from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget

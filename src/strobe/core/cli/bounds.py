@@ -102,6 +102,8 @@ def check_bounds(config: Any, prefix: str = "") -> None:
         UserError: a value outside its bound, as '--depth=0: must be at least 1'.
     """
     for item in dataclasses.fields(config):
+        if not item.init:  # no flag
+            continue
         value = getattr(config, item.name)
         if dataclasses.is_dataclass(value):
             check_bounds(value, f"{prefix}{item.name}.")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import custom_bound
 from strobe.core.findings.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass
@@ -31,3 +35,8 @@ class PageFlags:
     output: Path | None = field(default=None, metadata=custom_bound(_non_page_reason))
     # Also save the answer there, in a run folder of its own.
     output_dir: Path | None = None
+
+
+def flag_values(config: DataclassInstance) -> dict[str, object]:
+    """Return the flags of a config by name, without what its command made of the arguments besides."""
+    return {item.name: getattr(config, item.name) for item in fields(config) if item.init}

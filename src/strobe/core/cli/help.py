@@ -87,7 +87,7 @@ def treatments_help() -> str:
 
 def flag_fields(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[Any]]:
     """Return the fields of a class of flags, those that many commands share last."""
-    items = [item for item in dataclasses.fields(config_class) if item.name not in skip]
+    items = [item for item in dataclasses.fields(config_class) if item.init and item.name not in skip]
     return sorted(items, key=lambda item: item.name in LAST)
 
 

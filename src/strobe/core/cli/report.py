@@ -64,14 +64,14 @@ class ReportConfig:
     output: Path | None = None
 
 
-def read(argv: Sequence[str]) -> tuple[ReportConfig]:
+def read(argv: Sequence[str]) -> ReportConfig:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(ReportConfig, argv)
     if config.format is None and config.output is not None:
         config.format = ENDS.get(config.output.suffix.lower())
         if config.format is None:
             raise UserError(f"--output={config.output}: name a file that ends in {', '.join(ENDS)}, or give --format")
-    return (config,)
+    return config
 
 
 def report(config: ReportConfig, live: Live) -> int:

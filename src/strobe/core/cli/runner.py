@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.core import slices
 from strobe.core.cli.display import HelpDetail, requested_help
+from strobe.core.cli.flags import flag_values
 from strobe.core.cli.help import brief_help, help_text, treatments_help
 from strobe.core.cli.live import Live, call_ahead_of_imports, shown_if_slow
 from strobe.core.cli.parse import parse
@@ -90,9 +91,9 @@ class Command:
     Args:
         doc: the text of its help, or what makes it: what it answers in a line, then more, then examples.
         config: the dataclass of its flags.
-        read: turns arguments into the options that ``study`` takes. Raises UserError, before anything heavy is loaded.
-            None if the config is all that there is to read.
-        study: does the work, from the options and a `Live`. Returns the answer, or an exit code.
+        read: turns arguments into a config, and checks it. Raises UserError, before anything heavy is loaded. None if
+            parsing the flags is all that there is to it.
+        study: does the work, from the config and a `Live`. Returns the answer, or an exit code.
         subject: whose flags the help describes as well.
         bar: False where the work prints its own progress, or LeRobot's log does.
         bare: whether the command without arguments shows its help.
@@ -107,7 +108,7 @@ class Command:
     name: str
     doc: str | Callable[[], str] | None
     config: type
-    read: Callable[[Sequence[str]], tuple[Any, ...]] | None
+    read: Callable[[Sequence[str]], Any] | None
     study: Callable[..., Studied | int]
     subject: Literal["policy", "policy or model"] | None = None
     bar: bool = True
@@ -154,16 +155,15 @@ class Command:
 
         early = self.heavy and self.bar
         with call_ahead_of_imports(look) if early else contextlib.nullcontext():
-            options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
-        for option in options:
-            _try_output(getattr(option, "output_dir", None))
+            config = self.read(argv) if self.read is not None else parse(self.config, argv)
+        _try_output(getattr(config, "output_dir", None))
         started = time.monotonic()
         if early:
             live.schedule_precheck(look)
         elif self.heavy:
             look()
         with live if self.bar else contextlib.nullcontext():
-            answer = self.study(*options, live)
+            answer = self.study(config, live)
         if isinstance(answer, int):
             return answer
         answer.result.notes += notes
@@ -258,7 +258,7 @@ def to_json(value: object) -> Any:
     """Return configs and what holds them as JSON data; what JSON does not know as text."""
 
     def plain(part: object) -> object:
-        return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
+        return flag_values(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
 
     return json.loads(json.dumps(value, default=plain))
 

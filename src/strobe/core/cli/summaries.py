@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from strobe.core.errors import UserError, os_error_reason
+from strobe.core.results import units
 from strobe.core.results.run_summary import FORMAT, MeasurementSummary, RunSummary, SubjectSummary
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
@@ -44,17 +45,16 @@ def keep_summary(answer: Answer, folder: Path) -> None:
 
 def summarise(answer: Answer, digest: str = "", written: Sequence[int] = ()) -> RunSummary:
     """Return an answer in short. ``digest`` and ``written`` are of the file that it is saved in."""
-    from strobe.core.kinds import document
+    from strobe.core.kinds import headline
     from strobe.core.report import frame
     from strobe.core.results.answer import Result
 
-    answers = document(answer).answers
     summary = RunSummary(
         digest=digest,
         written=list(written),
         study=answer.study,
         about=answer.subject_name,
-        headline=answers[0] if answers else answer.title,
+        headline=units.plain(headline(answer)),
         started=answer.started,
         status=answer.status,
         strobe_version=answer.strobe_version,
@@ -135,4 +135,4 @@ def file_stamp(file: Path) -> list[int]:
 def write_summary(folder: Path, summary: RunSummary) -> None:
     """Write the summary into a run's folder. Where that cannot be, it is made again when it is needed."""
     with contextlib.suppress(OSError):
-        store.replace(folder / SUMMARY, summary.model_dump_json().encode())
+        store.replace(folder / SUMMARY, summary.model_dump_json().encode(), durable=False)

@@ -213,10 +213,13 @@ class Calls(Facts):
         chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
             where that method alone does not give one.
         untrained: why the policy has no training forward pass.
+        seldom_looks: whether its ``select_action``, which somebody has read, takes queued actions, and looks at an
+            observation only in a call of the model: at the newest one, or at those that its queues hold.
     """
 
     chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Tensor] | None = None
     untrained: str | None = None
+    seldom_looks: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,15 @@ def _own_families() -> Iterator[Family]:
             try:
                 family = getattr(import_module(f"{package.__name__}.{entry.name}"), "FAMILY", ())
             except ModuleNotFoundError as error:
-                if (error.name or "").partition(".")[0] == "strobe":
+                if not _lacks_library(error, "strobe"):
                     raise
                 continue
             yield from family if isinstance(family, tuple) else (family,)
+
+
+def _lacks_library(error: Exception, *own: str) -> bool:
+    """Return whether a library is not installed, as opposed to a module of one of the packages ``own``."""
+    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in own
 
 
 @cache
@@ -46,7 +51,7 @@ def records() -> dict[str, Family]:
     return {kind: family for family in _own_families() for kind in family.types}
 
 
-_brought: dict[str, dict[str, str]] = {}  # type → name and version of the package that brought its record
+_brought: dict[str, EntryPoint] = {}  # type → what brought its record, where another package did
 
 
 def register(family: Family) -> Family:
@@ -59,26 +64,31 @@ def register(family: Family) -> Family:
 def find_family(kind: str) -> Family | None:
     """Return the record for this type, Strobe's own or an installed package's; None without one.
 
-    A package whose record cannot be loaded causes a warning and does not stop the run. Raises UserError where several
-    packages bring a record of this type.
+    A package whose record cannot be loaded causes a warning and does not stop the run; one whose library is not
+    installed is left out, as Strobe's own are. Raises UserError where several packages bring a record of this type.
     """
     if kind not in records() and (entries := _family_entry_points().get(kind)):
         entry = _sole_entry(kind, entries)
         del _family_entry_points()[kind]
         try:
-            register(entry.load())
-            if entry.dist is not None:
-                _brought[kind] = {entry.dist.name: entry.dist.version}
+            _brought.update(dict.fromkeys(register(entry.load()).types, entry))
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            warnings.warn(f"the family '{kind}' that '{entry.value}' offers cannot be loaded: {text}", stacklevel=2)
+            if not _lacks_library(error, "strobe", entry.module.partition(".")[0]):
+                text = f"{type(error).__name__}: {error}"
+                warnings.warn(f"the family '{kind}' that '{entry.value}' offers cannot be loaded: {text}", stacklevel=2)
     return records().get(kind)
+
+
+def record_entry(kind: str) -> EntryPoint | None:
+    """Return the entry point that brought the record for this type; None for Strobe's own."""
+    find_family(kind)
+    return _brought.get(kind)
 
 
 def record_package(kind: str) -> dict[str, str]:
     """Return name → version of the package that brought the record for this type; empty for Strobe's own."""
-    find_family(kind)
-    return _brought.get(kind, {})
+    entry = record_entry(kind)
+    return {entry.dist.name: entry.dist.version} if entry is not None and entry.dist is not None else {}
 
 
 def _sole_entry(kind: str, entries: Sequence[EntryPoint]) -> EntryPoint:
@@ -112,9 +122,8 @@ def unregistered_modules(policy: object) -> Sequence[Any]:
 
 def list_types_having(has: type[Capability] | Callable[[Family], object]) -> list[str]:
     """Return the types whose record ``has`` a capability, or something else, sorted, for messages."""
-    known_families()
     having = asking(has)
-    return sorted(kind for kind, family in records().items() if having(family))
+    return sorted({kind for family in known_families() if having(family) for kind in family.types})
 
 
 def asking(has: type[Capability] | Callable[[Family], object]) -> Callable[[Family], object]:
@@ -125,18 +134,20 @@ def asking(has: type[Capability] | Callable[[Family], object]) -> Callable[[Fami
     return has
 
 
-def known_families() -> list[Family]:
-    """Return all records: Strobe's own, and those of installed packages."""
+def known_families() -> Iterator[Family]:
+    """Yield all records: those that are loaded, Strobe's own among them, and only then those of installed packages."""
+    loaded = dict.fromkeys(records().values())
+    yield from loaded
     for kind, entries in list(_family_entry_points().items()):
         with suppress(UserError):  # two packages bring it: said where a policy of this type is named
             _sole_entry(kind, entries)
             find_family(kind)
-    return list(dict.fromkeys(records().values()))
+    yield from dict.fromkeys(family for family in records().values() if family not in loaded)
 
 
-def hub_needs() -> list[HubNeed]:
-    """Return the needs from the Hub of all known families."""
-    return [need for family in known_families() for need in Construction.from_family(family).hub]
+def hub_needs() -> Iterator[HubNeed]:
+    """Yield the needs from the Hub of all known families, in the order of these."""
+    return (need for family in known_families() for need in Construction.from_family(family).hub)
 
 
 def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | None]:

@@ -1,9 +1,9 @@
 """Findings: rules that read an answer and say what was found, why it matters, what to do and what that should gain.
 
-A rule is a pure function of an answer and the thresholds, and fires only on measured numbers.
-`strobe.core.findings.texts` makes one of a condition whose docstring has the finding's texts. `strobe.core.kinds` says
-which rules are for which answer. Another package adds its own under the entry-point group ``strobe.rules``: they run on
-breakdowns and comparisons, or on the answers that they name with `strobe.core.findings.rules.declare_answers`.
+A rule is a pure function of an answer and the thresholds, yields whole findings, and fires only on measured numbers.
+`strobe.core.kinds` says which rules are for which answer. Another package adds its own under the entry-point group
+``strobe.rules``: they run on breakdowns and comparisons, or on the answers that they name with
+`strobe.core.findings.rules.declare_answers`.
 """
 
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds

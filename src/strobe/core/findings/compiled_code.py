@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
 from strobe.core.results.answer import Result
+from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Compilation, CompiledPlace
 
 FEW = 3  # places that a text names
 PROBES = "strobe/core/timeline/"  # the files that stand around a timed part
 
 
-@finding("graph-breaks", "warning")
-def graph_breaks(result: Result, _: Thresholds) -> Found:
-    """The compiled code of {name:name} stops at {breaks} line{breaks:plural}.
-
-    Found: {shown}.
-    Why: At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a device may
-        wait.
-    Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. To compile a part without such lines alone, add
-        compile.part=PATH to compile=default.
-    """
+def graph_breaks(result: Result, _: Thresholds) -> Iterator[Finding]:
     for name, seen in _compilations(result):
         if cuts := list({place.where: place for place in seen.select_places("graph break", "not compiled")}.values()):
             reading = any("item()" in reason for cut in cuts for reason in cut.reasons)
             do = "Keep values on the device: `.item()` reads one. " if reading else ""
-            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": _list_places(cuts), "do": do}
+            yield Finding(
+                rule="graph-breaks",
+                level="warning",
+                title=f"The compiled code of {units.quote(name)} stops at {len(cuts)} line{units.plural(len(cuts))}",
+                found=f"{_list_places(cuts)}.",
+                why="At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a "
+                "device may wait.",
+                do=f"{do}TORCH_LOGS=graph_breaks prints the calls that lead there. To compile a part without such "
+                "lines alone, add compile.part=PATH to compile=default.",
+                evidence={"breaks": len(cuts), "graphs": seen.graphs},
+            )
 
 
-@finding("recompiles", "warning")
-def recompiles(result: Result, _: Thresholds) -> Found:
-    """Code of {name:name} is compiled again {when}.
-
-    Found: {shown}; {late} of these in measured calls.
-    Why: Each compilation stops a call for seconds or minutes. Past the limit, code without a compilation runs eagerly.
-    Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
-    """
+def recompiles(result: Result, _: Thresholds) -> Iterator[Finding]:
     for name, seen in _compilations(result):
         if hit := [place for place in seen.select_places("recompiled") if place.late or place.limit]:
             late, limit = sum(place.late for place in hit), next((place.limit for place in hit if place.limit), "")
@@ -45,20 +40,31 @@ def recompiles(result: Result, _: Thresholds) -> Found:
             if all(place.where.startswith(PROBES) for place in hit):
                 do = "These are Strobe's probes, on parts between graph breaks. A smaller --depth has fewer."
             when = f"until {limit} is reached" if limit else "after the warm-up"
-            yield {"late": late, "limit": limit}, {"name": name, "shown": _list_places(hit), "when": when, "do": do}
+            yield Finding(
+                rule="recompiles",
+                level="warning",
+                title=f"Code of {units.quote(name)} is compiled again {when}",
+                found=f"{_list_places(hit)}; {late} of these in measured calls.",
+                why="Each compilation stops a call for seconds or minutes. Past the limit, code without a compilation "
+                "runs eagerly.",
+                do=f"{do} TORCH_LOGS=recompiles prints each guard that fails.",
+                evidence={"late": late, "limit": limit},
+            )
 
 
-@finding("cuda-graph-skipped", "warning")
-def skipped_graphs(result: Result, _: Thresholds) -> Found:
-    """Compiled code of {name:name} was not captured in a CUDA graph.
-
-    Found: {shown}.
-    Why: Without the graph the host launches each kernel by itself. The mode was chosen to avoid that.
-    Do: Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
-    """
+def skipped_graphs(result: Result, _: Thresholds) -> Iterator[Finding]:
     for name, seen in _compilations(result):
         if skipped := seen.select_places("no CUDA graph"):
-            yield {"skipped": sum(place.times for place in skipped)}, {"name": name, "shown": _list_places(skipped)}
+            yield Finding(
+                rule="cuda-graph-skipped",
+                level="warning",
+                title=f"Compiled code of {units.quote(name)} was not captured in a CUDA graph",
+                found=f"{_list_places(skipped)}.",
+                why="Without the graph the host launches each kernel by itself. The mode was chosen to avoid that.",
+                do="Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries "
+                "Strobe's own graphs.",
+                evidence={"skipped": sum(place.times for place in skipped)},
+            )
 
 
 def _compilations(result: Result) -> Iterator[tuple[str, Compilation]]:

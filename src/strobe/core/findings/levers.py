@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import compared_measurements, gib, percent, whole_ms
+from strobe.core.findings.view import compared_measurements, gib, ms, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison, GradientAgreement
+from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 
@@ -27,34 +27,25 @@ NO_FLAG = "lerobot-train has no flag for it"
 FOR_MEMORY = ("accumulate", "checkpointing")  # levers that save memory, not time
 
 
-@finding("lever-{names}-pays", "good")
-def pays(result: CompareResult, _: Thresholds) -> Found:
-    """{comparison.candidate:name} makes the training step {gain_share:percent} shorter.
-
-    Found: {now:ms} instead of {then:ms}: {least:percent} to {most:percent} less ({interval.level:percent} CI,
-        {comparison.verdict.pairs} pairs). {same}
-    Why: Training takes as many steps as before. Each step is shorter, if the data loads fast enough.
-    Do: In lerobot-train: {flags}.
-    Gain: measured: {slow} became {fast}
-    """
+def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, before, after in _lever_comparisons(result):
         if comparison.verdict.kind == "faster" and not _has_turned_gradient(comparison.gradient):
-            names, flags = "-".join(_levers(after)), _lever_flags(_levers(after), after)
-            now, then, slow, fast = whole_ms(after), whole_ms(before), _rate(before), _rate(after)
-            interval, same = comparison.verdict.interval, _same(comparison.gradient)
-            least, most = 1 - interval.high, 1 - interval.low
-            yield {"ratio": comparison.verdict.ratio, "gain_share": 1 - comparison.verdict.ratio}, locals()
+            levers, interval, saved = _levers(after), comparison.verdict.interval, 1 - comparison.verdict.ratio
+            yield Finding(
+                rule=f"lever-{'-'.join(levers)}-pays",
+                level="good",
+                title=f"{units.quote(comparison.candidate)} makes the training step {percent(saved)} shorter",
+                found=f"{ms(whole_ms(after))} instead of {ms(whole_ms(before))}: {percent(1 - interval.high)} to "
+                f"{percent(1 - interval.low)} less ({percent(interval.level)} CI, {comparison.verdict.pairs} pairs). "
+                f"{_same(comparison.gradient)}",
+                why="Training takes as many steps as before. Each step is shorter, if the data loads fast enough.",
+                do=f"In lerobot-train: {_lever_flags(levers, after)}.",
+                gain=f"measured: {_rate(before)} became {_rate(after)}",
+                evidence={"ratio": comparison.verdict.ratio, "gain_share": saved},
+            )
 
 
-@finding("levers-without-effect", "info")
-def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
-    """{count} no time in this training step.
-
-    Found: {seen} (Change of the step time, with its CI.)
-    Why: A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine has no
-        fast kernel for it.
-    Do: Do not use them, or measure again on the machine and at the batch size of the training.
-    """
+def ineffective_levers(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     flat, slow = [], []
     for comparison, _before, after in _lever_comparisons(result):
         if len(_levers(after)) != 1 or _levers(after)[0] in FOR_MEMORY:
@@ -67,63 +58,61 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
     if flat or slow:
         seen = [f"No clear difference: {', '.join(flat)}."] if flat else []
         seen += [f"Slower: {', '.join(slow)}."] if slow else []
-        words = {"count": _count_levers(len(flat) + len(slow)), "seen": " ".join(seen)}
-        yield {"without_effect": float(len(flat)), "slower": float(len(slow))}, words
+        yield Finding(
+            rule="levers-without-effect",
+            level="info",
+            title=f"{_count_levers(len(flat) + len(slow))} no time in this training step",
+            found=f"{' '.join(seen)} (Change of the step time, with its CI.)",
+            why="A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine "
+            "has no fast kernel for it.",
+            do="Do not use them, or measure again on the machine and at the batch size of the training.",
+            evidence={"without_effect": float(len(flat)), "slower": float(len(slow))},
+        )
 
 
-@finding("lever-{names}-turns-gradient", "warning")
-def direction(result: CompareResult, _: Thresholds) -> Found:
-    """{comparison.candidate:name} changes the gradient: cosine {cosine:.4f} to {comparison.baseline:name}.
-
-    Found: {loss}{noise}
-    Why: The change is larger than rounding if the numbers fit the format, and larger than another noise draw. Training
-        may reach another result, or hardly learn.
-    Do: Train a few thousand steps both ways, and compare the losses, before you rely on it.
-    """
+def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, _before, after in _lever_comparisons(result):
         same = comparison.gradient
         if same is not None and _has_turned_gradient(same):
-            names, loss, noise = "-".join(_levers(after)), _loss(same), ""
+            noise = ""
             if same.seed_cosine is not None:
                 noise = f" Two seeds of {units.quote(comparison.baseline)} have a cosine of {same.seed_cosine:.4f}."
-            yield {"cosine": same.cosine, "loss_error": same.loss_error}, locals()
+            yield Finding(
+                rule=f"lever-{'-'.join(_levers(after))}-turns-gradient",
+                level="warning",
+                title=f"{units.quote(comparison.candidate)} changes the gradient: cosine {same.cosine:.4f} to "
+                f"{units.quote(comparison.baseline)}",
+                found=f"{_loss(same)}{noise}",
+                why="The change is larger than rounding if the numbers fit the format, and larger than another noise "
+                "draw. Training may reach another result, or hardly learn.",
+                do="Train a few thousand steps both ways, and compare the losses, before you rely on it.",
+                evidence={"cosine": same.cosine, "loss_error": same.loss_error},
+            )
 
 
-@finding("float16-needs-scaler", "{level}")
-def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
-    """{candidate:name} needs a loss scaler for float16.
-
-    Found: Without one, {lost}.
-    Why: float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It cannot help numbers
-        that already overflow in the forward pass.
-    Do: In lerobot-train accelerate scales the loss in float16. A training loop of your own needs torch.amp.GradScaler.
-        bfloat16 needs no scaler.
-    """
+def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, *_measurements in _lever_comparisons(result):
-        same, candidate = comparison.gradient, comparison.candidate
+        same = comparison.gradient
         if same is None or same.underflow is None or same.overflow is None:
             continue
         if same.underflow >= MAX_UNDERFLOW or same.overflow:
-            level = "warning" if same.overflow else "info"
             gone = [f"{percent(same.underflow)} of the gradient's numbers become 0"] if same.underflow else []
             gone += [f"{same.overflow:,} are infinite or not a number"] if same.overflow else []
-            lost = " and ".join(gone)
-            yield {"underflow": same.underflow, "overflow": float(same.overflow)}, locals()
+            yield Finding(
+                rule="float16-needs-scaler",
+                level="warning" if same.overflow else "info",
+                title=f"{units.quote(comparison.candidate)} needs a loss scaler for float16",
+                found=f"Without one, {' and '.join(gone)}.",
+                why="float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It "
+                "cannot help numbers that already overflow in the forward pass.",
+                do="In lerobot-train accelerate scales the loss in float16. A training loop of your own needs "
+                "torch.amp.GradScaler. bfloat16 needs no scaler.",
+                evidence={"underflow": same.underflow, "overflow": float(same.overflow)},
+            )
 
 
-@finding(
-    "{rule}",
-    "info",
-    ("accumulation-saves", "accumulation-saves-nothing", "checkpointing-saves", "checkpointing-saves-nothing"),
-)
-def accumulation(result: CompareResult, _: Thresholds) -> Found:
-    """Memory that micro-batches and checkpoints save, and their cost in time.
-
-    Title: {comparison.candidate:name} {does} {more} time
-    Found: Peak {peak} instead of {peak_before}; {now:ms} instead of {then:ms} for the same effective batch.
-    Why: {why}
-    Do: {do}
-    """
+def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
+    """Memory that micro-batches and checkpoints save, and their cost in time."""
     for comparison, before, after in _lever_comparisons(result):
         held, now = _peak(before), _peak(after)
         pulled = _levers(after)
@@ -138,8 +127,16 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
             flag = next((each.lerobot_flag for each in after.traits.treatments if each.key == pulled[0]), "")
             rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth.format(flag=flag)
         more = f"{percent(abs(time))} {'more' if time >= 0 else 'less'}"
-        words = {"peak": _gib(now), "peak_before": _gib(held), "now": whole_ms(after), "then": whole_ms(before)}
-        yield {"saved": saved, "time": time}, {**locals(), **words}
+        yield Finding(
+            rule=rule,
+            level="info",
+            title=f"{units.quote(comparison.candidate)} {does} {more} time",
+            found=f"Peak {_gib(now)} instead of {_gib(held)}; {ms(whole_ms(after))} instead of {ms(whole_ms(before))} "
+            "for the same effective batch.",
+            why=why,
+            do=do,
+            evidence={"saved": saved, "time": time},
+        )
 
 
 _STAYS = "Weights, gradients and the optimizer's moments stay."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import (
     CENTURY_MS,
@@ -20,9 +19,10 @@ from strobe.core.findings.view import (
     top,
     whole_ms,
 )
+from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.device_waits import host_and_device
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Evidence, Finding
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Machine
 
@@ -45,22 +45,26 @@ KEEP_MEMORY = (
 )
 
 
-@finding("host-bound", "warning")
-def host_bound(result: Result, _: Thresholds) -> Found:
-    """The device waits for the host in the {measurement.phase}.
-
-    Found: The parts of {measurement.name:name} take {host_ms:ms} on the host and {device_ms:ms} on
-        {result.machine.device_name}, waiting included.
-    Why: If the device were the limit, the host would run ahead of it. Here Python and kernel launches set the pace, so
-        a faster device would change nothing.
-    Do: Try {graphs}; --operators shows the gaps.
-    Gain: unknown before you try it: events do not separate waiting from work
-    """
+def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result):
-        parts, graphs = host_and_device(measurement), CUDA_GRAPHS
+        parts = host_and_device(measurement)
         if parts.waits_for_host:
-            host, device = parts.host_ms, parts.device_ms
-            yield {"host_ms": host, "device_ms": device, "host_over_device": host / device}, locals()
+            yield Finding(
+                rule="host-bound",
+                level="warning",
+                title=f"The device waits for the host in the {measurement.phase}",
+                found=f"The parts of {units.quote(measurement.name)} take {ms(parts.host_ms)} on the host and "
+                f"{ms(parts.device_ms)} on {result.machine.device_name}, waiting included.",
+                why="If the device were the limit, the host would run ahead of it. Here Python and kernel launches "
+                "set the pace, so a faster device would change nothing.",
+                do=f"Try {CUDA_GRAPHS}; --operators shows the gaps.",
+                gain="unknown before you try it: events do not separate waiting from work",
+                evidence={
+                    "host_ms": parts.host_ms,
+                    "device_ms": parts.device_ms,
+                    "host_over_device": parts.host_ms / parts.device_ms,
+                },
+            )
 
 
 def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -89,53 +93,50 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
             yield from churn(measurement.phase, share, seen, do, gain, evidence)
 
 
-@finding("memory-churn", "warning")
-def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Found:
-    """The {what} spends {share:percent} of its time on page faults of the operating system.
+def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Iterator[Finding]:
+    yield Finding(
+        rule="memory-churn",
+        level="warning",
+        title=f"The {what} spends {percent(share)} of its time on page faults of the operating system",
+        found=seen,
+        why="The C library gives the buffer of each freed large tensor back to the operating system. For the next "
+        "tensor it fetches a buffer again, and the operating system zeroes and maps each page again.",
+        do=do,
+        gain=gain,
+        evidence=evidence,
+    )
 
-    Found: {seen}
-    Why: The C library gives the buffer of each freed large tensor back to the operating system. For the next tensor it
-        fetches a buffer again, and the operating system zeroes and maps each page again.
-    Do: {do}
-    Gain: {gain}
-    """
-    yield evidence
 
-
-@finding("below-ceiling", "info")
-def ceiling_gap(result: Result, thresholds: Thresholds) -> Found:
-    """The {part} reaches {ceiling_share:percent} of this machine's peak.
-
-    Found: The {part} takes {part_ms:ms}, {share:percent} of {measurement.name:name}. Its arithmetic would take
-        {at_ceiling:ms} at the measured peak.
-    Why: The limit is not arithmetic but reading weights, launches, small shapes, or copies.
-    Do: Repeat with --operators to see the cause. Compilation removes launches, smaller data types reduce the reading of
-        weights, and a larger batch helps small shapes.
-    Gain: at most: at the peak the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed)
-    """
+def ceiling_gap(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result):
         whole = whole_ms(measurement)
         for part in first_level(measurement):
             reached = _ceiling_share(part)
             if reached is not None and part.share >= thresholds.big_part and reached < LOW_CEILING:
-                saved, at_ceiling = min(part.share, 1.0) * (1 - reached), part.ms * reached
-                rest = subtract_share(whole, saved)
-                evidence = {"part": part.name, "share": part.share, "part_ms": part.ms}
-                yield {**evidence, "ceiling_share": reached, "gain_share": saved}, locals()
+                saved = min(part.share, 1.0) * (1 - reached)
+                yield Finding(
+                    rule="below-ceiling",
+                    level="info",
+                    title=f"The {part.name} reaches {percent(reached)} of this machine's peak",
+                    found=f"The {part.name} takes {ms(part.ms)}, {percent(part.share)} of "
+                    f"{units.quote(measurement.name)}. Its arithmetic would take {ms(part.ms * reached)} at the "
+                    "measured peak.",
+                    why="The limit is not arithmetic but reading weights, launches, small shapes, or copies.",
+                    do="Repeat with --operators to see the cause. Compilation removes launches, smaller data types "
+                    "reduce the reading of weights, and a larger batch helps small shapes.",
+                    gain=f"at most: at the peak the {measurement.phase} would go from {ms(whole)} to "
+                    f"{ms(subtract_share(whole, saved))} (computed)",
+                    evidence={
+                        "part": part.name,
+                        "share": part.share,
+                        "part_ms": part.ms,
+                        "ceiling_share": reached,
+                        "gain_share": saved,
+                    },
+                )
 
 
-@finding("single-precision", "warning")
-def single_precision(result: Result, thresholds: Thresholds) -> Found:
-    """The {part} computes in float32, although the weights are mostly {half}.
-
-    Found: {single:percent} of the part's {gflop:figures} GFLOP, in {took:ms} of {measurement.name:name}. Here a large
-        product runs at {slow_rate} GFLOP/s in float32 and {fast_rate} GFLOP/s in {half}.
-    Why: A cast to float32 before a part makes every product in the part run at the slower rate.
-    Do: `strobe compare --precision {short}` shows how much time the whole policy in {half} saves, and how far its
-        actions change. --variant 'NAME: precision={short}, precision.part=MODULE' shows that for one part.
-    Gain: at most: at {half}'s rate the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed from the
-        measured peaks)
-    """
+def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     # A part's FLOP, time and share of the ceiling give the ceiling that its share is of. This lies between those of
     # float32 and of half precision as the part's FLOP do.
     dtypes, gflops = result.subject.dtypes, result.machine.ceiling.gflops
@@ -145,11 +146,10 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
     slow, fast = gflops["float32"], gflops[half]
     if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= HALF_FASTER * slow and fast > slow):
         return
-    short, slow_rate, fast_rate = SHORT[half], significant(slow, 4), significant(fast, 4)
     for measurement in examined_measurements(result):
         whole = whole_ms(measurement)
         for part in first_level(measurement):
-            reached, gflop, took = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components), part.ms
+            reached, gflop = _ceiling_share(part), sum(component.gflop or 0.0 for component in part.components)
             if reached is None or gflop <= 1e-12 or part.share < thresholds.big_part:
                 continue
             seconds = sum(fmean(c.values) for c in part.components if c.values) / 1e3
@@ -161,23 +161,31 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
                 continue
             of_time = single / slow / (single / slow + (1 - single) / fast)
             saved = min(part.share, 1.0) * of_time * (1 - slow / fast)
-            rest = subtract_share(whole, saved)
-            evidence = {"part": part.name, "share": part.share, "float32_share_of_flop": single}
-            yield {**evidence, "float32_gflops": slow, "half_gflops": fast, "gain_share": saved}, locals()
+            yield Finding(
+                rule="single-precision",
+                level="warning",
+                title=f"The {part.name} computes in float32, although the weights are mostly {half}",
+                found=f"{percent(single)} of the part's {significant(gflop)} GFLOP, in {ms(part.ms)} of "
+                f"{units.quote(measurement.name)}. Here a large product runs at {significant(slow, 4)} GFLOP/s in "
+                f"float32 and {significant(fast, 4)} GFLOP/s in {half}.",
+                why="A cast to float32 before a part makes every product in the part run at the slower rate.",
+                do=f"`strobe compare --precision {SHORT[half]}` shows how much time the whole policy in {half} saves, "
+                f"and how far its actions change. --variant 'NAME: precision={SHORT[half]}, precision.part=MODULE' "
+                "shows that for one part.",
+                gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole)} to "
+                f"{ms(subtract_share(whole, saved))} (computed from the measured peaks)",
+                evidence={
+                    "part": part.name,
+                    "share": part.share,
+                    "float32_share_of_flop": single,
+                    "float32_gflops": slow,
+                    "half_gflops": fast,
+                    "gain_share": saved,
+                },
+            )
 
 
-@finding("half-slower", "warning")
-def half_slower(result: Result, thresholds: Thresholds) -> Found:
-    """The {measurement.phase} computes in {half}, in which this machine is slower.
-
-    Found: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} GFLOP/s in float32; {count}
-        GFLOP of {measurement.name:name} ({whole:ms}) are in {half}.
-    Why: The CPU's 16-bit instructions may be slower. Weights in 16 bits then save memory, but no time.
-    Do: `strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two copies of the
-        weights do not fit into memory, --variant 'NAME: precision=fp32, precision.part=MODULE' takes one part.
-    Gain: about {gain_share:percent}: at float32's rate the {measurement.phase} would go from {whole:ms} to {rest:ms}
-        (computed from the measured peaks)
-    """
+def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     gflops = result.machine.ceiling.gflops
     wide = gflops.get("float32", 0.0)
     for measurement in examined_measurements(result):
@@ -189,42 +197,46 @@ def half_slower(result: Result, thresholds: Thresholds) -> Found:
                 continue
             saved = min(1e3 * gflop * (1 / rate - 1 / wide) / whole, 1.0)
             if saved >= thresholds.big_part:
-                half_rate, wide_rate, count = (significant(number, 4) for number in (rate, wide, gflop))
-                rest = subtract_share(whole, saved)
-                evidence = {"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved}
-                yield evidence, locals()
+                yield Finding(
+                    rule="half-slower",
+                    level="warning",
+                    title=f"The {measurement.phase} computes in {half}, in which this machine is slower",
+                    found=f"Here a large product runs at {significant(rate, 4)} GFLOP/s in {half} and at "
+                    f"{significant(wide, 4)} GFLOP/s in float32; {significant(gflop, 4)} GFLOP of "
+                    f"{units.quote(measurement.name)} ({ms(whole)}) are in {half}.",
+                    why="The CPU's 16-bit instructions may be slower. Weights in 16 bits then save memory, but no "
+                    "time.",
+                    do="`strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If "
+                    "two copies of the weights do not fit into memory, --variant 'NAME: precision=fp32, "
+                    "precision.part=MODULE' takes one part.",
+                    gain=f"about {percent(saved)}: at float32's rate the {measurement.phase} would go from "
+                    f"{ms(whole)} to {ms(subtract_share(whole, saved))} (computed from the measured peaks)",
+                    evidence={"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved},
+                )
 
 
-@finding("several-nodes", "info")
-def several_nodes(result: Result, _: Thresholds) -> Found:
-    """{machine.threads} threads use {machine.nodes} memory nodes (NUMA).
-
-    Found: {machine.cores} processors on {machine.nodes} nodes.
-    Why: A thread waits longer for weights that lie on another node. A call on one observation has little work for many
-        threads, and may be faster on one node.
-    Do: Put `numactl --cpunodebind=0 --membind=0` before the command, run it again, and compare both runs with `strobe
-        diff RUN RUN`.
-    """
+def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
     machine = result.machine
     if machine.device.startswith("cpu") and machine.nodes >= 2 and machine.threads * machine.nodes > machine.cores:
-        yield {"nodes": float(machine.nodes), "threads": float(machine.threads)}, {"machine": machine}
+        yield Finding(
+            rule="several-nodes",
+            level="info",
+            title=f"{machine.threads} threads use {machine.nodes} memory nodes (NUMA)",
+            found=f"{machine.cores} processors on {machine.nodes} nodes.",
+            why="A thread waits longer for weights that lie on another node. A call on one observation has little "
+            "work for many threads, and may be faster on one node.",
+            do="Put `numactl --cpunodebind=0 --membind=0` before the command, run it again, and compare both runs "
+            "with `strobe diff RUN RUN`.",
+            evidence={"nodes": float(machine.nodes), "threads": float(machine.threads)},
+        )
 
 
-@finding("mps-{name}", "{level}")
-def apple(result: Result, _: Thresholds) -> Found:
-    """The {name} takes {part_ms:ms}: {judgement} for MPS.
-
-    Found: {part_ms:ms} of {whole:ms} in {measurement.name:name}.
-    Why: On Apple silicon up to {good_ms:ms} is good and over {poor_ms:ms} poor (the RTC profiling toolkit, for this
-        policy).
-    Do: {do}
-    Gain: {gain}
-    """
+def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
     if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
     for measurement in examined_measurements(result, "inference"):
         for name, (good, poor) in MPS_MS.items():
-            component, whole = top(measurement, name), whole_ms(measurement)
+            component = top(measurement, name)
             if component is None:
                 continue
             level, judgement, do, gain = "good", "good", "", ""
@@ -232,29 +244,40 @@ def apple(result: Result, _: Thresholds) -> Found:
                 level, judgement = ("warning", "poor") if component.ms > poor else ("info", "acceptable")
                 do = "Find the biggest part, and check that it runs on the device."
                 gain = free(measurement, component.share)
-            yield {"part_ms": component.ms, "good_ms": good, "poor_ms": poor}, locals()
+            yield Finding(
+                rule=f"mps-{name}",
+                level=level,
+                title=f"The {name} takes {ms(component.ms)}: {judgement} for MPS",
+                found=f"{ms(component.ms)} of {ms(whole_ms(measurement))} in {units.quote(measurement.name)}.",
+                why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor (the RTC profiling toolkit, "
+                "for this policy).",
+                do=do,
+                gain=gain,
+                evidence={"part_ms": component.ms, "good_ms": good, "poor_ms": poor},
+            )
 
 
-@finding("gap-costs", "warning")
-def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
-    """At the robot's pace a call takes {ratio:more} longer than back to back.
-
-    Found: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, {gap.verdict.pairs:,}
-        pairs.
-    Why: A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and caches
-        lose their content.
-    Do: {do}
-    Gain: at best {fast:ms} per call, as measured back to back
-    """
+def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
     gap = result.gap
     if gap is None or not {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
         return
     ratio, interval = gap.verdict.ratio, gap.verdict.interval
     if gap.verdict.kind == "slower" and ratio >= 1 + MIN_GAP_COST:
         together, paced = result.measurement(gap.baseline), result.measurement(gap.candidate)
-        fast, slow, do = whole_ms(together), whole_ms(paced), steadier_clocks(result.machine)
+        fast = whole_ms(together)
         every = f"with a call every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
-        yield {"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio}, locals()
+        yield Finding(
+            rule="gap-costs",
+            level="warning",
+            title=f"At the robot's pace a call takes {percent(ratio - 1)} longer than back to back",
+            found=f"{ms(whole_ms(paced))} {every}, {ms(fast)} back to back: {percent(ratio - 1)} "
+            f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}] more, {gap.verdict.pairs:,} pairs.",
+            why="A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and "
+            "caches lose their content.",
+            do=steadier_clocks(result.machine),
+            gain=f"at best {ms(fast)} per call, as measured back to back",
+            evidence={"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio},
+        )
 
 
 def steadier_clocks(machine: Machine) -> str:

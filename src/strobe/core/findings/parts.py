@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from strobe.core.findings.texts import Found, finding
+from collections.abc import Iterator
+
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import (
     examined_measurements,
     find,
     first_level,
     free,
+    ms,
     number,
     part_evidence,
+    percent,
     top,
     whole_ms,
 )
+from strobe.core.results import units
 from strobe.core.results.answer import Result
+from strobe.core.results.finding import Finding
 
 SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion hardly pays (the delay benchmark's)
 MAX_PREPROCESSING_SHARE = 0.2  # share of an inference (the RTC profiling toolkit's experience)
@@ -40,37 +45,25 @@ HAS_NO_WAYS = (
 )
 
 
-@finding("biggest-part", "info")
-def biggest_part(result: Result, _: Thresholds) -> Found:
-    """The {biggest.name} takes {biggest.share:percent} of the {measurement.phase}.
-
-    Found: {biggest.ms:ms}{times} of {whole:ms} in {measurement.name:name}.
-    Why: A change elsewhere saves at most the rest of the time.
-    Do: {do}
-    Gain: {gain}
-    """
+def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result):
-        parts, whole = first_level(measurement), whole_ms(measurement)
+        parts = first_level(measurement)
         if parts and top(measurement, "model") is None:  # a backbone's blocks say more than its one big part
             biggest = max(parts, key=lambda part: part.share)
             times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
-            do = LEVERS.get(biggest.name, "Start here: repeat with --depth=2 to see its blocks.")
-            gain = free(measurement, biggest.share)
-            yield {"part": biggest.name, **part_evidence(biggest, measurement)}, locals()
+            yield Finding(
+                rule="biggest-part",
+                level="info",
+                title=f"The {biggest.name} takes {percent(biggest.share)} of the {measurement.phase}",
+                found=f"{ms(biggest.ms)}{times} of {ms(whole_ms(measurement))} in {units.quote(measurement.name)}.",
+                why="A change elsewhere saves at most the rest of the time.",
+                do=LEVERS.get(biggest.name, "Start here: repeat with --depth=2 to see its blocks."),
+                gain=free(measurement, biggest.share),
+                evidence={"part": biggest.name, **part_evidence(biggest, measurement)},
+            )
 
 
-@finding("backbone-{size}", "{level}", ("backbone-dominates", "backbone-small", "backbone-undecided"))
-def backbone_share(result: Result, thresholds: Thresholds) -> Found:
-    """The backbone takes {share:percent} of the training forward pass: {answer}.
-
-    Found: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. By the rule of thumb of the batch-expansion
-        benchmark it is viable from {thresholds.backbone_dominates:percent}; reconsider it under
-        {SMALL_BACKBONE:percent}.
-    Why: Batch expansion encodes the images once and runs the rest once per delay.
-    Do: {do}
-    Gain: computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest grows in
-        proportion to the batch
-    """
+def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result, "training forward"):
         forward, backbone = top(measurement, "forward"), find(measurement, "backbone", inside="forward")
         if forward is None or backbone is None:
@@ -87,42 +80,63 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
             size, level, answer = "small", "info", "reconsider batch expansion"
         else:
             size, level, answer = "undecided", "info", "undecided on batch expansion"
-        evidence = {"share": share, "backbone_ms": backbone.ms, "forward_ms": forward.ms, "delays": delays}
-        yield {**evidence, "expanded_over_one": expanded, "gain_share": 1 - expanded / delays}, locals()
+        yield Finding(
+            rule=f"backbone-{size}",
+            level=level,
+            title=f"The backbone takes {percent(share)} of the training forward pass: {answer}",
+            found=f"{ms(backbone.ms)} of {ms(forward.ms)}, without preprocessing. By the rule of thumb of the "
+            f"batch-expansion benchmark it is viable from {percent(thresholds.backbone_dominates)}; reconsider it "
+            f"under {percent(SMALL_BACKBONE)}.",
+            why="Batch expansion encodes the images once and runs the rest once per delay.",
+            do=do,
+            gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest "
+            "grows in proportion to the batch",
+            evidence={
+                "share": share,
+                "backbone_ms": backbone.ms,
+                "forward_ms": forward.ms,
+                "delays": delays,
+                "expanded_over_one": expanded,
+                "gain_share": 1 - expanded / delays,
+            },
+        )
 
 
-@finding("preprocessing-heavy", "warning")
-def preprocessing(result: Result, _: Thresholds) -> Found:
-    """Preprocessing takes {share:percent} of the inference.
-
-    Found: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
-        experience).
-    Why: Preprocessing delays every chunk.
-    Do: Lower the cameras' resolution, or leave out cameras that the policy does not need. An accelerator can preprocess
-        too: --variant 'on device: preprocessing=device'. --depth=2 shows the steps.
-    Gain: {gain}
-    """
+def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result, "inference"):
         component, model = top(measurement, "preprocessing"), top(measurement, "model")
         # A backbone's limit is its model's own time, see backbone.py.
         if model is None and component is not None and component.share > MAX_PREPROCESSING_SHARE:
-            yield part_evidence(component, measurement), {"gain": free(measurement, component.share)}
+            yield Finding(
+                rule="preprocessing-heavy",
+                level="warning",
+                title=f"Preprocessing takes {percent(component.share)} of the inference",
+                found=f"{ms(component.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} "
+                "is usual (the RTC profiling toolkit's experience).",
+                why="Preprocessing delays every chunk.",
+                do="Lower the cameras' resolution, or leave out cameras that the policy does not need. An accelerator "
+                "can preprocess too: --variant 'on device: preprocessing=device'. --depth=2 shows the steps.",
+                gain=free(measurement, component.share),
+                evidence=part_evidence(component, measurement),
+            )
 
 
-@finding("policy-share-low", "info")
-def policy_share(result: Result, _: Thresholds) -> Found:
-    """The policy takes only {share:percent} of the inference.
-
-    Found: {part_ms:ms} of {whole_ms:ms}; 70 to 90 % is usual (the RTC profiling toolkit's experience).
-    Why: The work around the policy takes a large part of the time.
-    Do: Look at pre- and postprocessing with --depth=2 before you change the policy.
-    Gain: {gain}
-    """
+def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result, "inference"):
         policy = top(measurement, "policy")
         if policy is not None and policy.share < MIN_POLICY_SHARE:
             rest = 1 - policy.share
-            yield part_evidence(policy, measurement, saved=rest), {"gain": free(measurement, rest)}
+            yield Finding(
+                rule="policy-share-low",
+                level="info",
+                title=f"The policy takes only {percent(policy.share)} of the inference",
+                found=f"{ms(policy.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual (the RTC profiling "
+                "toolkit's experience).",
+                why="The work around the policy takes a large part of the time.",
+                do="Look at pre- and postprocessing with --depth=2 before you change the policy.",
+                gain=free(measurement, rest),
+                evidence=part_evidence(policy, measurement, saved=rest),
+            )
 
 
 RULES = (biggest_part, backbone_share, preprocessing, policy_share)

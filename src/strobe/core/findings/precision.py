@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.machine import HALF_FASTER
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import compared_measurements, ms, sigma, subtract_share, whole_ms
 from strobe.core.results import units
@@ -40,33 +39,25 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             yield from _fast(comparison, before, after)
 
 
-@finding("precision-{name}-fast", "good")
-def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Found:
-    """{name} is {times}: {judgement}.
-
-    Found: {seen}
-    Why: From {GOOD_SPEED_UP:g} × the use of the arithmetic units is good, above {EXCELLENT_SPEED_UP:g} × excellent
-        (rule of thumb of a profiling guide).
-    Do: Use {name} if the change of the outputs is acceptable: see the table on outputs.
-    Gain: measured: {then:ms} became {now:ms}
-    """
+def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Iterator[Finding]:
     least, most = 1 / comparison.verdict.interval.high, 1 / comparison.verdict.interval.low
-    name, times, seen = _precision(after), _times(comparison), _describe_speedup(comparison, before, after)
-    judgement, then, now = "excellent" if least > EXCELLENT_SPEED_UP else "good", whole_ms(before), whole_ms(after)
-    yield {"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most}, locals()
+    name, judgement = _precision(after), "excellent" if least > EXCELLENT_SPEED_UP else "good"
+    yield Finding(
+        rule=f"precision-{name}-fast",
+        level="good",
+        title=f"{name} is {_times(comparison)}: {judgement}",
+        found=_describe_speedup(comparison, before, after),
+        why=f"From {GOOD_SPEED_UP:g} × the use of the arithmetic units is good, above {EXCELLENT_SPEED_UP:g} × "
+        "excellent (rule of thumb of a profiling guide).",
+        do=f"Use {name} if the change of the outputs is acceptable: see the table on outputs.",
+        gain=f"measured: {ms(whole_ms(before))} became {ms(whole_ms(after))}",
+        evidence={"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most},
+    )
 
 
-@finding("precision-{name}-slow", "info")
-def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement) -> Found:
-    """{name} is only {times}.
-
-    Found: {seen}
-    Why: {why}{parts}
-    Do: {do}
-    Gain: {gain}
-    """
-    name, times, seen = str(_precision(after)), _times(comparison), _describe_speedup(comparison, before, after)
-    gflops, bits = result.machine.ceiling.gflops, NAMES.get(name, "float32")
+def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement) -> Iterator[Finding]:
+    name, gflops = str(_precision(after)), result.machine.ceiling.gflops
+    bits = NAMES.get(name, "float32")
     wide, narrow = gflops.get("float32", 0.0), gflops.get(bits, 0.0)
     measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
     if measured and narrow < HALF_FASTER * wide:
@@ -82,25 +73,40 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
         do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
     named = [each.part for each in after.traits.treatments if each.key == "precision" and each.part]
     parts = f" Only '{', '.join(named)}' has another precision, so the rest of the time stays." if named else ""
-    yield {"speed_up": 1 / comparison.verdict.ratio, "float32_gflops": wide, f"{bits}_gflops": narrow}, locals()
+    yield Finding(
+        rule=f"precision-{name}-slow",
+        level="info",
+        title=f"{name} is only {_times(comparison)}",
+        found=_describe_speedup(comparison, before, after),
+        why=f"{why}{parts}",
+        do=do,
+        gain=gain,
+        evidence={"speed_up": 1 / comparison.verdict.ratio, "float32_gflops": wide, f"{bits}_gflops": narrow},
+    )
 
 
-@finding("precision-{name}-inaccurate", "warning")
-def accuracy(result: CompareResult, _: Thresholds) -> Found:
-    """{name} changes the {same.of} too much: {moved} {comparison.baseline:name}.
-
-    Found: {errors}, over {same.observations} observations with the same noise.{note}
-    Why: If a model's numbers fit the format, rounding stays {usual}. float16 overflows beyond 65504. bfloat16 has three
-        significant digits.
-    Do: Lower the precision of one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.
-    """
+def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, _before, after in _lower(result):
         same = comparison.agreement
         if same is not None and not _accurate(same):
-            name, moved, errors, usual = _precision(after), _describe_change(same), _errors(same), _usual(same)
-            note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
-            evidence = {"cosine": same.cosine, "largest_error": same.largest_error}
-            yield {**evidence, "mean_error": same.mean_error, "rms": same.rms}, locals()
+            name, note = _precision(after), f" {units.capital(same.note)}." if same.note else ""
+            yield Finding(
+                rule=f"precision-{name}-inaccurate",
+                level="warning",
+                title=f"{name} changes the {same.of} too much: {_describe_change(same)} "
+                f"{units.quote(comparison.baseline)}",
+                found=f"{_errors(same)}, over {same.observations} observations with the same noise.{note}",
+                why=f"If a model's numbers fit the format, rounding stays {_usual(same)}. float16 overflows beyond "
+                "65504. bfloat16 has three significant digits.",
+                do="Lower the precision of one part at a time: --variant 'NAME: precision=bf16, "
+                "precision.part=MODULE'.",
+                evidence={
+                    "cosine": same.cosine,
+                    "largest_error": same.largest_error,
+                    "mean_error": same.mean_error,
+                    "rms": same.rms,
+                },
+            )
 
 
 def _accurate(same: Agreement) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strobe.core.findings.parts import SMALL_BACKBONE
-from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import (
     Part,
@@ -27,7 +26,7 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Evidence, Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import DelayTraining, RealTimeChunking
 
@@ -84,29 +83,28 @@ def unguided_counterpart(result: Result, guided: Measurement) -> Measurement | N
     return next((m for m in plain if m.traits.drop_treatments("rtc", "guidance") == others), None)
 
 
-@finding("rtc-overhead", "{level}")
-def overhead(result: Result, _: Thresholds) -> Found:
-    """RTC's guidance costs {overhead:percent} of base denoising: {judgement}.
-
-    Found: RTC steps take {step_ms:ms} per chunk in {seen.measurement.name:name}: {base_ms:ms} of base denoising and
-        {overhead_ms:ms} of guidance.{grown}
-    Why: Up to {EXPECTED_OVERHEAD:percent} is expected, and over {POOR_OVERHEAD:percent} is poor (the RTC profiling
-        toolkit's experience). RTC pays off while the robot moves, not within one inference.
-    Do: {do}
-    Gain: {gain}
-    """
+def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
     for seen in guided_measurements(result):
         level, judgement, do = "good", "as expected", ""
         if seen.overhead > EXPECTED_OVERHEAD:
             level, judgement = ("warning", "poor") if seen.overhead > POOR_OVERHEAD else ("info", "acceptable")
             do = "Try --compile. A larger --rtc.execution_horizon spreads the cost over more actions."
         share, whole = max(seen.step.share - seen.base.share, 0.0), whole_ms(seen.measurement)
-        gain, grown = free(seen.measurement, share), ""
+        grown = ""
         if seen.growth:
             faster = "faster" if seen.growth < 0 else "slower"
             grown = f" Base denoising itself is {percent(abs(seen.growth))} {faster} than without RTC."
-        yield (
-            {
+        yield Finding(
+            rule="rtc-overhead",
+            level=level,
+            title=f"RTC's guidance costs {percent(seen.overhead)} of base denoising: {judgement}",
+            found=f"RTC steps take {ms(seen.step.ms)} per chunk in {units.quote(seen.measurement.name)}: "
+            f"{ms(seen.base.ms)} of base denoising and {ms(seen.overhead_ms)} of guidance.{grown}",
+            why=f"Up to {percent(EXPECTED_OVERHEAD)} is expected, and over {percent(POOR_OVERHEAD)} is poor (the RTC "
+            "profiling toolkit's experience). RTC pays off while the robot moves, not within one inference.",
+            do=do,
+            gain=free(seen.measurement, share),
+            evidence={
                 "step_ms": seen.step.ms,
                 "base_ms": seen.base.ms,
                 "overhead_ms": seen.overhead_ms,
@@ -116,20 +114,10 @@ def overhead(result: Result, _: Thresholds) -> Found:
                 "without_ms": subtract_share(whole, share),
                 "gain_share": min(share, 1.0),
             },
-            locals(),
         )
 
 
-@finding("rtc-autograd", "{level}")
-def autograd(result: Result, _: Thresholds) -> Found:
-    """RTC's autograd correction is {share_of_base:percent} of base denoising.
-
-    Found: {autograd_ms:ms} in addition to {base_ms:ms} per chunk in {seen.measurement.name:name}.
-    Why: 5 to {EXPECTED_AUTOGRAD:percent} is expected (the RTC profiling toolkit's experience). In LeRobot 0.6.1 the
-        gradient does not pass through the denoiser, so the correction can cost next to nothing.
-    Do: {do}
-    Gain: {gain}
-    """
+def autograd(result: Result, _: Thresholds) -> Iterator[Finding]:
     for seen in guided_measurements(result):
         if seen.autograd is None:
             continue
@@ -138,38 +126,53 @@ def autograd(result: Result, _: Thresholds) -> Found:
             level, saved = "warning", min(seen.autograd.share, 1.0)
             do = "Try --compile, and check that no parameter requires a gradient."
             gain = free(seen.measurement, seen.autograd.share)
-        evidence = {"autograd_ms": seen.autograd.ms, "base_ms": seen.base.ms}
-        yield {**evidence, "share_of_base": share, "gain_share": saved}, locals()
+        yield Finding(
+            rule="rtc-autograd",
+            level=level,
+            title=f"RTC's autograd correction is {percent(share)} of base denoising",
+            found=f"{ms(seen.autograd.ms)} in addition to {ms(seen.base.ms)} per chunk in "
+            f"{units.quote(seen.measurement.name)}.",
+            why=f"5 to {percent(EXPECTED_AUTOGRAD)} is expected (the RTC profiling toolkit's experience). In LeRobot "
+            "0.6.1 the gradient does not pass through the denoiser, so the correction can cost next to nothing.",
+            do=do,
+            gain=gain,
+            evidence={
+                "autograd_ms": seen.autograd.ms,
+                "base_ms": seen.base.ms,
+                "share_of_base": share,
+                "gain_share": saved,
+            },
+        )
 
 
-@finding("rtc-records-graph", "warning")
-def graph(result: Result, _: Thresholds) -> Found:
-    """RTC records an autograd graph that nothing uses.
-
-    Found: {grad_parameters:.0f} parameters require a gradient, and base denoising is {base_growth:percent}
-        ({grown_ms:ms}) slower with RTC in {seen.measurement.name:name}.
-    Why: RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient only after
-        the denoiser ran, so the correction's gradient does not pass through it.
-    Do: Call policy.requires_grad_(False) before inference, or compute the guidance in closed form (`strobe compare …
-        --closed-form`). The actions stay the same, bit for bit.
-    Gain: at most: if the graph causes all of it, a chunk goes from {whole_ms:ms} to {without_ms:ms} (computed)
-    """
+def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
     for seen in guided_measurements(result):
         policy, whole = seen.measurement.traits.policy, whole_ms(seen.measurement)
         parameters = number(policy.trainable_tensors if policy is not None else None)
         if not parameters or seen.growth is None or seen.growth <= MIN_GROWTH:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
-        yield (
-            {
+        without_ms = max(whole - grown_ms, 0.0)
+        yield Finding(
+            rule="rtc-records-graph",
+            level="warning",
+            title="RTC records an autograd graph that nothing uses",
+            found=f"{parameters:.0f} parameters require a gradient, and base denoising is {percent(seen.growth)} "
+            f"({ms(grown_ms)}) slower with RTC in {units.quote(seen.measurement.name)}.",
+            why="RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient "
+            "only after the denoiser ran, so the correction's gradient does not pass through it.",
+            do="Call policy.requires_grad_(False) before inference, or compute the guidance in closed form (`strobe "
+            "compare … --closed-form`). The actions stay the same, bit for bit.",
+            gain=f"at most: if the graph causes all of it, a chunk goes from {ms(whole)} to {ms(without_ms)} "
+            "(computed)",
+            evidence={
                 "grad_parameters": parameters,
                 "base_growth": seen.growth,
                 "grown_ms": grown_ms,
                 "whole_ms": whole,
-                "without_ms": max(whole - grown_ms, 0.0),
+                "without_ms": without_ms,
                 "gain_share": min(grown_ms / whole, 1.0),
             },
-            {"seen": seen},
         )
 
 
@@ -195,79 +198,62 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "action."
         )
         if delay < horizon:
-            yield from _timely_chunk(evidence, numbers, delay, horizon)
+            yield Finding(
+                rule="rtc-in-time",
+                level="good",
+                title=f"The chunk is ready in {delay} of {horizon:.0f} control ticks",
+                found=numbers,
+                why="The robot still has actions to execute when the next chunk arrives.",
+                evidence=evidence,
+            )
         else:
-            yield from _late_chunk(evidence, numbers, delay, horizon, (horizon - 1) * tick, chunk)
+            allowed = (horizon - 1) * tick
+            yield Finding(
+                rule="rtc-too-late",
+                level="warning",
+                title=f"A chunk takes {delay} control ticks, more than the execution horizon of {horizon:.0f}",
+                found=numbers,
+                why="RTC guides the next chunk by actions of the current one. The robot runs out of these before the "
+                "chunk arrives.",
+                do="Make the chunk faster (--compile, fewer denoising steps), or take a larger "
+                "--rtc.execution_horizon if the policy's chunk has room for it.",
+                gain=f"a chunk of at most {ms(allowed)}, or a horizon of at least {delay + 1} actions, is in time "
+                "(computed)",
+                evidence={**evidence, "gain_share": max(1 - allowed / chunk, 0.0)},
+            )
         if assumed is not None and 0 <= assumed < delay:
-            yield from _assumed_too_short(evidence, numbers, delay, assumed)
+            yield Finding(
+                rule="rtc-delay-short",
+                level="info",
+                title=f"RTC assumes a delay of {assumed:.0f} control ticks; a chunk takes {delay}",
+                found=numbers,
+                why="RTC fixes the actions that the robot executes while the policy computes the chunk. If the "
+                "assumed delay is too short, the robot jumps from chunk to chunk.",
+                do=f"Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.",
+                evidence={**evidence, "assumed_ticks": assumed},
+            )
 
 
-@finding("rtc-in-time", "good")
-def _timely_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Found:
-    """The chunk is ready in {delay} of {horizon:.0f} control ticks.
-
-    Found: {numbers}
-    Why: The robot still has actions to execute when the next chunk arrives.
-    """
-    yield evidence
-
-
-@finding("rtc-too-late", "warning")
-def _late_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float, allowed_ms: float, chunk: float) -> Found:
-    """A chunk that arrives after the robot has run through the execution horizon.
-
-    Title: A chunk takes {delay} control ticks, more than the execution horizon of {horizon:.0f}
-    Found: {numbers}
-    Why: RTC guides the next chunk by actions of the current one. The robot runs out of these before the chunk arrives.
-    Do: Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon if the
-        policy's chunk has room for it.
-    Gain: a chunk of at most {allowed_ms:ms}, or a horizon of at least {enough} actions, is in time (computed)
-    """
-    gain_share = max(1 - allowed_ms / chunk, 0.0)
-    yield {**evidence, "gain_share": gain_share}, {"enough": delay + 1}
-
-
-@finding("rtc-delay-short", "info")
-def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: float) -> Found:
-    """RTC assumes a delay of {assumed:.0f} control ticks; a chunk takes {delay}.
-
-    Found: {numbers}
-    Why: RTC fixes the actions that the robot executes while the policy computes the chunk. If the assumed delay is too
-        short, the robot jumps from chunk to chunk.
-    Do: Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.
-    """
-    yield {**evidence, "assumed_ticks": assumed}
-
-
-@finding("rtc-not-compiled", "info")
-def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
-    """RTC is slower, and nothing is compiled.
-
-    Found: {verdict.text}
-    Why: '{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.
-    Do: Repeat with --compile: it measures RTC off and on, eager and compiled.
-    Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %
-    """
+def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     if not result.subject.compilable or any(m.traits.is_compiled for m in result.measurements):
         return
     rtc = {measurement.name for measurement in rtc_measurements(result)}
     for comparison in result.comparisons:
         verdict, interval = comparison.verdict, comparison.verdict.interval
         if verdict.kind == "slower" and comparison.candidate in rtc:
-            yield {"ratio": verdict.ratio, "low": interval.low, "high": interval.high}, {"verdict": verdict}
+            yield Finding(
+                rule="rtc-not-compiled",
+                level="info",
+                title="RTC is slower, and nothing is compiled",
+                found=verdict.text,
+                why=f"'{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.",
+                do="Repeat with --compile: it measures RTC off and on, eager and compiled.",
+                gain="not measured here; the RTC profiling toolkit measured 20 to 40 %",
+                evidence={"ratio": verdict.ratio, "low": interval.low, "high": interval.high},
+            )
 
 
-@finding("delays-{way}", "{level}")
-def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
-    """All {delays:g} delays in one step ({way}) cost {ratio:.2f} × a step with one random delay.
-
-    Found: {now:ms} instead of {then:ms}, ratio [{interval.low:.2f}, {interval.high:.2f}], {level_percent:.3g} % CI;
-        {per_delay:.2f} × for each delay.{thumb}{attention}
-    Why: One random delay adds noise to the gradient, which a step over all delays does not have. Such a step pays off
-        if the share of noise that it removes is larger than its extra cost.
-    Do: {do}
-    Gain: measured: {delays:g} delays for {ratio:.2f} × the time, instead of {delays:g} ×
-    """
+def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     for comparison, before, after in compared_measurements(result):
         count, way = number(_delay_training(before).delays), _way(after)
         if comparison.verdict.kind == "inconclusive" or _way(before) != "sampled":
@@ -275,21 +261,30 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
         if way not in ("expanded", "packed") or not count or count < 1:
             continue
         ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
-        cheap, level_percent = interval.high <= CHEAP_DELAYS, interval.level * 100
-        level, do = "good" if cheap else "info", _next_step(str(way), _attention(after), cheap)
-        now, then = whole_ms(after), whole_ms(before)
-        unlike = _attention(before) != _attention(after)
+        cheap, unlike = interval.high <= CHEAP_DELAYS, _attention(before) != _attention(after)
         attention = " The two also differ in prefix_attention." if unlike else ""
         evidence: Evidence = {"ratio": ratio, "delays": count, "per_delay": ratio / count}
         thumb, forward, backbone = "", top(before, "forward"), find(before, "backbone", inside="forward")
         if forward is not None and backbone is not None:
             share = min(backbone.share / forward.share, 1.0)
-            evidence = {**evidence, "backbone_share": share}
+            evidence["backbone_share"] = share
             small = "to be reconsidered" if share < SMALL_BACKBONE else "undecided"
             verdict = "viable" if share >= thresholds.backbone_dominates else small
             thumb = f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
             thumb += f"{verdict}. That rule does not consider packing."
-        yield evidence, locals()
+        yield Finding(
+            rule=f"delays-{way}",
+            level="good" if cheap else "info",
+            title=f"All {count:g} delays in one step ({way}) cost {ratio:.2f} × a step with one random delay",
+            found=f"{ms(whole_ms(after))} instead of {ms(whole_ms(before))}, ratio [{interval.low:.2f}, "
+            f"{interval.high:.2f}], {interval.level * 100:.3g} % CI; {ratio / count:.2f} × for each "
+            f"delay.{thumb}{attention}",
+            why="One random delay adds noise to the gradient, which a step over all delays does not have. Such a step "
+            "pays off if the share of noise that it removes is larger than its extra cost.",
+            do=_next_step(str(way), _attention(after), cheap),
+            gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
+            evidence=evidence,
+        )
 
 
 def _next_step(way: str, attention: object, cheap: bool) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult
 from strobe.core.results.finding import Finding
@@ -55,7 +54,7 @@ def _run_package_rule(entry: EntryPoint, answer: Answer, thresholds: Thresholds)
         rule = entry.load()
         wanted = issubclass(type(answer), getattr(rule, _ANSWERS, BY_DEFAULT))
     except Exception as error:  # nobody knows what it is for, so it is missed where rules run by default
-        return list(_rule_failure(entry.value, error)) if issubclass(type(answer), BY_DEFAULT) else []
+        return [_rule_failure(entry.value, error)] if issubclass(type(answer), BY_DEFAULT) else []
     return _findings(entry.value, rule, answer, thresholds) if wanted else []
 
 
@@ -63,7 +62,7 @@ def _findings(name: str, rule: Rule[A], answer: A, thresholds: Thresholds) -> li
     try:
         return list(rule(answer, thresholds))
     except Exception as error:
-        return list(_rule_failure(name, error))
+        return [_rule_failure(name, error)]
 
 
 def _importance(finding: Finding) -> tuple[int, float]:
@@ -71,12 +70,12 @@ def _importance(finding: Finding) -> tuple[int, float]:
     return _LEVELS.index(finding.level), -gain if isinstance(gain, int | float) else 0.0
 
 
-@finding("rule-failed", "warning")
-def _rule_failure(rule: str, error: Exception) -> Found:
-    """The rule '{rule}' failed.
-
-    Found: {kind}: {error}
-    Why: Strobe did not look for the fault that this rule finds. The measurements are not affected.
-    Do: Report it to the package that the rule comes from.
-    """
-    yield {}, {"kind": type(error).__name__}
+def _rule_failure(rule: str, error: Exception) -> Finding:
+    return Finding(
+        rule="rule-failed",
+        level="warning",
+        title=f"The rule '{rule}' failed",
+        found=f"{type(error).__name__}: {error}",
+        why="Strobe did not look for the fault that this rule finds. The measurements are not affected.",
+        do="Report it to the package that the rule comes from.",
+    )

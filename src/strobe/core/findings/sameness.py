@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import number_in_words, sigma
+from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, yardstick
 from strobe.core.results.answer import Guarded, Held, VerifyResult
+from strobe.core.results.finding import Evidence, Finding
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: smaller offsets do not matter to a robot
@@ -33,106 +34,102 @@ ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=
 OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; the second in the output's own units
 
 
-@finding("exact-treatment-broken", "warning")
-def exact_broken(result: Guarded, _: Thresholds) -> Found:
-    """Defect: {name:name} must not change the actions, but does.
-
-    Found: {broken:capital}.{far}
-    Why: An exact treatment does the same arithmetic. Its actions may differ by floating-point noise, as much as sums in
-        another order cause. A larger difference is a fault of the treatment, of Strobe, or of a library that they use.
-        The robot would execute it.
-    Do: {way} Report it with {report}.
-    """
+def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     defects = [treated for treated in result.guarded_actions() if treated.broken and treated.effect == "exact"]
     reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
     for treated in [*(defects[:1] if result.stacked else defects), *result.rejected_treatments()]:
-        name, far = treated.treatment or treated.name, _describe_distance(treated.agreement, reordered)
-        way, report = _way_round(result, treated), _to_report(result, treated)
-        yield _evidence(treated), locals()
+        yield Finding(
+            rule="exact-treatment-broken",
+            level="warning",
+            title=f"Defect: {units.quote(treated.treatment or treated.name)} must not change the actions, but does",
+            found=f"{units.capital(treated.broken or '')}.{_describe_distance(treated.agreement, reordered)}",
+            why="An exact treatment does the same arithmetic. Its actions may differ by floating-point noise, as much "
+            "as sums in another order cause. A larger difference is a fault of the treatment, of Strobe, or of a "
+            "library that they use. The robot would execute it.",
+            do=f"{_way_round(result, treated)} Report it with {_to_report(result, treated)}.",
+            evidence=_evidence(treated),
+        )
 
 
-@finding("guard-broken", "warning")
-def guard_broken(result: Guarded, _: Thresholds) -> Found:
-    """{name:name} changes the {of} beyond its limit: {broken}.
-
-    Found: {far}.{limit}
-    Why: The {of} differ from those of the baseline. This run did not measure whether the policy still succeeds at its
-        task.
-    Do: Do not use {name:name}, or apply it to one part only. Or show with paired episodes that it does no harm (strobe
-        optimize --env.type=…), and then set the limits with --guard.
-    """
+def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     broken = [treated for treated in result.guarded_actions() if treated.broken and treated.effect != "exact"]
     for treated in broken[:1] if result.stacked else broken:
-        name, limit = treated.name, f" Limits: {treated.guard}." if treated.guard else ""
+        name, limit = units.quote(treated.name), f" Limits: {treated.guard}." if treated.guard else ""
         of = treated.agreement.of if treated.agreement is not None else "actions"
         far = f"The {of} are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
-        yield _evidence(treated), locals()
+        yield Finding(
+            rule="guard-broken",
+            level="warning",
+            title=f"{name} changes the {of} beyond its limit: {treated.broken}",
+            found=f"{far}.{limit}",
+            why=f"The {of} differ from those of the baseline. This run did not measure whether the policy still "
+            "succeeds at its task.",
+            do=f"Do not use {name}, or apply it to one part only. Or show with paired episodes that it does no harm "
+            "(strobe optimize --env.type=…), and then set the limits with --guard.",
+            evidence=_evidence(treated),
+        )
 
 
-@finding("guard-not-judged", "warning")
-def unjudged_guard(result: Guarded, _: Thresholds) -> Found:
-    """Nothing shows that {treated.name:name} stays within its limits.
-
-    Found: Not checked: {unjudged}. Limits: {guard}.
-    Why: A limit that was not checked counts as not held. The other figures cover only the actions that could be
-        compared.
-    Do: Give the missing input, or a guard whose figures can be measured here: --guard='{example}'.
-    """
+def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     for treated in result.guarded_actions():
         if treated.unjudged and not treated.broken:
-            example = _example(treated.agreement)
-            yield {"unjudged": treated.unjudged, "guard": treated.guard}, {"treated": treated, "example": example}
+            yield Finding(
+                rule="guard-not-judged",
+                level="warning",
+                title=f"Nothing shows that {units.quote(treated.name)} stays within its limits",
+                found=f"Not checked: {treated.unjudged}. Limits: {treated.guard}.",
+                why="A limit that was not checked counts as not held. The other figures cover only the actions that "
+                "could be compared.",
+                do="Give the missing input, or a guard whose figures can be measured here: "
+                f"--guard='{_example(treated.agreement)}'.",
+                evidence={"unjudged": treated.unjudged, "guard": treated.guard},
+            )
 
 
-@finding("decisions-flip", "{level}")
-def decisions_flip(result: Guarded, _: Thresholds) -> Found:
-    """{treated.name:name} flips {shown} of the decisions of {dimension}.
-
-    Found: Flipped: {shares}{more}; limits: {guard}.
-    Why: A dimension that is open or shut has no small error. One flip drops the object in the gripper, or grasps too
-        early.
-    Do: Keep the layers before {dimension} in their own precision, or do not use {treated.name:name}.
-    """
+def decisions_flip(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     for treated in _examined_actions(result):
         flipped = sorted(((d, d.flips) for d in _dimensions(treated) if d.flips), key=lambda pair: -pair[1])
         if flipped:
             shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
-            level = "info" if "flips" in (treated.guard or "") and not treated.broken else "warning"
-            guard, more, shown = treated.guard or "none", _more(flipped), _share(flipped[0][1])
-            yield {"flips": flipped[0][1], "dimension": flipped[0][0].name}, locals()
+            first, flips = flipped[0]
+            yield Finding(
+                rule="decisions-flip",
+                level="info" if "flips" in (treated.guard or "") and not treated.broken else "warning",
+                title=f"{units.quote(treated.name)} flips {_share(flips)} of the decisions of {first.name}",
+                found=f"Flipped: {shares}{_more(flipped)}; limits: {treated.guard or 'none'}.",
+                why="A dimension that is open or shut has no small error. One flip drops the object in the gripper, "
+                "or grasps too early.",
+                do=f"Keep the layers before {first.name} in their own precision, or do not use "
+                f"{units.quote(treated.name)}.",
+                evidence={"flips": flips, "dimension": first.name},
+            )
 
 
-@finding("offset", "warning")
-def offset(result: Guarded, _: Thresholds) -> Found:
-    """{treated.name:name} shifts {dimension} by {by} in its own units, always in the same direction.
-
-    Found: Mean errors: {shifts}{more}.
-    Why: Random errors average out over a motion. An error that always has the same direction moves the whole path, and
-        the next chunk does not correct it.
-    Do: Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise another part, or
-        calibrate on frames of this robot.
-    """
+def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     for treated in _examined_actions(result):
         off = sorted((d for d in _dimensions(treated) if _is_offset(d)), key=lambda d: -abs(d.offset))
         if off:
-            first, more, by = off[0], _more(off), _format_signed(off[0].offset * off[0].spread)
+            first, moved = off[0], off[0].offset * off[0].spread
             shifts = "; ".join(
                 f"{d.name} by {_format_signed(d.offset * d.spread)} in its own units "
                 f"({_format_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
             )  # fmt: skip
-            evidence = {"offset": first.offset, "own_units": first.offset * first.spread, "dimension": first.name}
-            yield evidence, locals()
+            yield Finding(
+                rule="offset",
+                level="warning",
+                title=f"{units.quote(treated.name)} shifts {first.name} by {_format_signed(moved)} in its own units, "
+                "always in the same direction",
+                found=f"Mean errors: {shifts}{_more(off)}.",
+                why="Random errors average out over a motion. An error that always has the same direction moves the "
+                "whole path, and the next chunk does not correct it.",
+                do="Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise "
+                "another part, or calibrate on frames of this robot.",
+                evidence={"offset": first.offset, "own_units": moved, "dimension": first.name},
+            )
 
 
-@finding("guard-blind", "info")
-def guard_blind(result: Guarded, _: Thresholds) -> Found:
-    """The guard checks only a cosine, which misses an error in a single dimension.
-
-    Found: Limits: {guard}.{at_cosine}
-    Why: {why}
-    Do: {do}
-    """
+def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
     if cosine_only is None:
         return
@@ -144,43 +141,53 @@ def guard_blind(result: Guarded, _: Thresholds) -> Found:
         why, do = UNSEEN_OF_FEATURES, f"Do not give --guard, or limit each channel and token: --guard='{OF_FEATURES}'."
     if any(same.of == "outputs" for same in agreements):
         do = f"Limit single numbers too: --guard='{OF_OUTPUTS}'."
-    yield {"guard": cosine_only, "rms": worst.rms if worst is not None else None}, locals()
+    yield Finding(
+        rule="guard-blind",
+        level="info",
+        title="The guard checks only a cosine, which misses an error in a single dimension",
+        found=f"Limits: {cosine_only}.{at_cosine}",
+        why=why,
+        do=do,
+        evidence={"guard": cosine_only, "rms": worst.rms if worst is not None else None},
+    )
 
 
-@finding("drowned", "warning")
-def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
-    """{name:name} changes the actions {as_much} as another observation does.
-
-    Found: {name:name} changes the actions by {rms:sigma}, another observation by {another_observation:sigma} (RMS of
-        the worst dimension).
-    Why: So large an effect hides the effect of the input, and these figures cannot show whether the policy still reacts
-        to its input. Random weights hardly react at all.
-    Do: Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). If this
-        checkpoint is trained, {name:name} is too coarse.
-    """
+def observation_sized_error(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < MIN_INPUT_RMS:
         return
     for treated in _examined_actions(result):
         moved = treated.agreement.rms if treated.agreement is not None else None
         if moved is not None and treated.effect != "exact" and moved > DROWNED_SHARE * other.rms:
-            words = {"name": treated.name, "as_much": "nearly as much" if moved < other.rms else "as much"}
-            yield {"rms": moved, "another_observation": other.rms}, words
+            name, as_much = units.quote(treated.name), "nearly as much" if moved < other.rms else "as much"
+            yield Finding(
+                rule="drowned",
+                level="warning",
+                title=f"{name} changes the actions {as_much} as another observation does",
+                found=f"{name} changes the actions by {sigma(moved)}, another observation by {sigma(other.rms)} (RMS "
+                "of the worst dimension).",
+                why="So large an effect hides the effect of the input, and these figures cannot show whether the "
+                "policy still reacts to its input. Random weights hardly react at all.",
+                do="Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or "
+                f"--env.type). If this checkpoint is trained, {name} is too coarse.",
+                evidence={"rms": moved, "another_observation": other.rms},
+            )
 
 
-@finding("policy-ignores-its-input", "info")
-def input_ignored(result: Guarded, _: Thresholds) -> Found:
-    """The policy hardly reacts to its input.
-
-    Found: Another observation changes the actions by {another_observation:sigma} (RMS of the worst dimension, {count}
-        observations).
-    Why: A treatment that spoils the images, the prompt or a cache would change the actions as little, and would pass.
-        Random weights do this, and so does a policy that returns its mean action.
-    Do: Check a trained checkpoint, with --policy.path, on frames of its own task.
-    """
+def input_ignored(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     other = yardstick(result.yardsticks, "another observation")
     if other is not None and other.rms < MIN_INPUT_RMS:
-        yield {"another_observation": other.rms}, {"count": other.observations}
+        yield Finding(
+            rule="policy-ignores-its-input",
+            level="info",
+            title="The policy hardly reacts to its input",
+            found=f"Another observation changes the actions by {sigma(other.rms)} (RMS of the worst dimension, "
+            f"{other.observations} observations).",
+            why="A treatment that spoils the images, the prompt or a cache would change the actions as little, and "
+            "would pass. Random weights do this, and so does a policy that returns its mean action.",
+            do="Check a trained checkpoint, with --policy.path, on frames of its own task.",
+            evidence={"another_observation": other.rms},
+        )
 
 
 def _examined_actions(result: Guarded) -> list[Held]:

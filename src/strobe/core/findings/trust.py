@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from strobe.core.findings.texts import Found, finding
+from collections.abc import Iterator
+
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import examined_measurements, whole_ms
+from strobe.core.findings.view import examined_measurements, ms, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import Result
+from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.queued import find_filled_calls
 
 MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain too little
 
 
-@finding("other-large", "warning")
-def other(result: Result, _: Thresholds) -> Found:
-    """{share:percent} of the {measurement.phase} is in no named part.
-
-    Found: {took:ms} of {whole_ms:ms} in {measurement.name:name} is 'other'; up to {MAX_OTHER_SHARE:percent} is
-        expected.
-    Why: Advice on the named parts misses what happens between them.
-    Do: {do}
-    """
+def other(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result):
         # Deeper than two levels, much of the rest is a block's own code.
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
         if share > MAX_OTHER_SHARE:
             whole = whole_ms(measurement)
-            took = whole * share
-            do = _to_name_it(measurement, divided_along_modules=result.subject.anatomy == "modules")
-            yield {"share": share, "whole_ms": whole}, locals()
+            yield Finding(
+                rule="other-large",
+                level="warning",
+                title=f"{percent(share)} of the {measurement.phase} is in no named part",
+                found=f"{ms(whole * share)} of {ms(whole)} in {units.quote(measurement.name)} is 'other'; up to "
+                f"{percent(MAX_OTHER_SHARE)} is expected.",
+                why="Advice on the named parts misses what happens between them.",
+                do=_to_name_it(measurement, divided_along_modules=result.subject.anatomy == "modules"),
+                evidence={"share": share, "whole_ms": whole},
+            )
 
 
 def _to_name_it(measurement: Measurement, *, divided_along_modules: bool) -> str:
@@ -43,30 +44,26 @@ def _to_name_it(measurement: Measurement, *, divided_along_modules: bool) -> str
     return "Repeat with --operators to see the operators between the parts."
 
 
-@finding("unseen-parts", "info")
-def unseen(result: Result, _: Thresholds) -> Found:
-    """{parts} part{parts:plural} of {name:name} could not be timed.
-
-    Found: {shown}: {reasons}.
-    Why: Their time counts in the whole, but in no part.
-    Do: Read the parts from the variant that is not compiled. --operators shows the kernels of this variant.
-    """
+def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         if measurement.unseen:
-            names, name = list(measurement.unseen), measurement.name
+            names = list(measurement.unseen)
             reasons = "; ".join(dict.fromkeys(measurement.unseen.values()))
             shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-            yield {"parts": len(names)}, locals()
+            yield Finding(
+                rule="unseen-parts",
+                level="info",
+                title=f"{len(names)} part{units.plural(len(names))} of {units.quote(measurement.name)} could not be "
+                "timed",
+                found=f"{shown}: {reasons}.",
+                why="Their time counts in the whole, but in no part.",
+                do="Read the parts from the variant that is not compiled. --operators shows the kernels of this "
+                "variant.",
+                evidence={"parts": len(names)},
+            )
 
 
-@finding("inconclusive", "warning")
-def inconclusive(result: Result, _: Thresholds) -> Found:
-    """{comparison.candidate:name} against {comparison.baseline:name} is inconclusive.
-
-    Found: {verdict.text}
-    Why: {why}
-    Do: {do}
-    """
+def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
     for comparison in result.judged_comparisons():
         verdict, interval = comparison.verdict, comparison.verdict.interval
         if verdict.kind != "inconclusive":
@@ -82,67 +79,76 @@ def inconclusive(result: Result, _: Thresholds) -> Found:
         elif verdict.cause == "too short" or not interval.low <= 1 <= interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = f"Repeat with {verdict.longer}."
-        evidence = {"ratio": verdict.ratio, "low": interval.low, "high": interval.high, "pairs": verdict.pairs}
-        yield evidence, locals()
+        yield Finding(
+            rule="inconclusive",
+            level="warning",
+            title=f"{units.quote(comparison.candidate)} against {units.quote(comparison.baseline)} is inconclusive",
+            found=verdict.text,
+            why=why,
+            do=do,
+            evidence={"ratio": verdict.ratio, "low": interval.low, "high": interval.high, "pairs": verdict.pairs},
+        )
 
 
-@finding("unsteady", "warning")
-def unsteady(result: Result, thresholds: Thresholds) -> Found:
-    """The samples of {name:name} are not steady.
-
-    Found: {noted}
-    Why: The machine changes its speed, so the median says more about the machine than about the policy.
-    Do: Let the machine cool down, close other programs, and measure again.
-    """
+def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         notes, samples = dict.fromkeys(measurement.samples.notes), len(measurement.samples.values)
         # With few samples the notes are about that, which `few_samples` says.
         if notes and samples >= thresholds.few_samples:
-            yield {"samples": samples, "notes": len(notes)}, {"name": measurement.name, "noted": "; ".join(notes)}
+            yield Finding(
+                rule="unsteady",
+                level="warning",
+                title=f"The samples of {units.quote(measurement.name)} are not steady",
+                found="; ".join(notes),
+                why="The machine changes its speed, so the median says more about the machine than about the policy.",
+                do="Let the machine cool down, close other programs, and measure again.",
+                evidence={"samples": samples, "notes": len(notes)},
+            )
 
 
-@finding("few-samples", "{level}")
-def few_samples(result: Result, thresholds: Thresholds) -> Found:
-    """Few samples: {few}.
-
-    Found: Strobe wants {thresholds.few_samples} or more of each.
-    Why: With so few, one slow run moves the median, and its interval is wide or missing.
-    Do: Measure longer: --seconds=120, or --iterations=50.
-    """
+def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     counts = [(len(m.samples.values), m.name) for m in result.measurements]
     if counts := [pair for pair in counts if pair[0] < thresholds.few_samples]:
         taken = min(count for count, _ in counts)
         few = ", ".join(f"{count} of {units.quote(name)}" for count, name in counts)
-        yield (
-            {"samples": taken},
-            {"few": few, "level": "info" if result.judged_comparisons() and taken >= 6 else "warning"},
+        yield Finding(
+            rule="few-samples",
+            level="info" if result.judged_comparisons() and taken >= 6 else "warning",
+            title=f"Few samples: {few}",
+            found=f"Strobe wants {thresholds.few_samples} or more of each.",
+            why="With so few, one slow run moves the median, and its interval is wide or missing.",
+            do="Measure longer: --seconds=120, or --iterations=50.",
+            evidence={"samples": taken},
         )
 
 
-@finding("stand-ins", "info")
-def stand_ins(result: Result, _: Thresholds) -> Found:
-    """A part of the measured work is a placeholder.
-
-    Found: {named}
-    Why: The placeholder has the same shape, but the robot will run the original.
-    Do: Measure the checkpoint itself, with --policy.path, on a machine that can reach the Hub.
-    """
+def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
     if result.subject.stand_ins:
-        yield {"stand_ins": len(result.subject.stand_ins)}, {"named": "; ".join(result.subject.stand_ins)}
+        yield Finding(
+            rule="stand-ins",
+            level="info",
+            title="A part of the measured work is a placeholder",
+            found="; ".join(result.subject.stand_ins),
+            why="The placeholder has the same shape, but the robot will run the original.",
+            do="Measure the checkpoint itself, with --policy.path, on a machine that can reach the Hub.",
+            evidence={"stand_ins": len(result.subject.stand_ins)},
+        )
 
 
-@finding("few-calls-work", "warning")
-def few_calls_work(result: Result, _: Thresholds) -> Found:
-    """{calls:percent} of the calls of {name:name} take {time:percent} of its time.
-
-    Found: These calls take {each_ms:ms} each; the median is {median:ms}, the mean of all {mean_ms:ms}.
-    Why: The other calls only take an action from a queue. The median and its parts describe such a call.
-    Do: Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.
-    """
+def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         if (few := find_filled_calls(measurement.samples.values)) is not None:
-            evidence = {"calls": few.calls, "time": few.time, "each_ms": few.each_ms, "mean_ms": few.mean_ms}
-            yield evidence, {"name": measurement.name, "median": whole_ms(measurement)}
+            yield Finding(
+                rule="few-calls-work",
+                level="warning",
+                title=f"{percent(few.calls)} of the calls of {units.quote(measurement.name)} take {percent(few.time)} "
+                "of its time",
+                found=f"These calls take {ms(few.each_ms)} each; the median is {ms(whole_ms(measurement))}, the mean "
+                f"of all {ms(few.mean_ms)}.",
+                why="The other calls only take an action from a queue. The median and its parts describe such a call.",
+                do="Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.",
+                evidence={"calls": few.calls, "time": few.time, "each_ms": few.each_ms, "mean_ms": few.mean_ms},
+            )
 
 
 RULES = (few_calls_work, other, unseen, unsteady, few_samples, stand_ins)

@@ -84,7 +84,7 @@ def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[
         return f"repeat with {flag} before you decide, because random weights were compared."
     if broken is not None and broken.agreement is not None and broken.agreement.of != "outputs":
         return f"apply {units.quote(broken.candidate)} to one part only, with KEY.part=MODULE in its --variant."
-    if verdict.kind == "faster" and not result.measurements[0].traits.backbone:
+    if verdict.kind == "faster" and not any(m.traits.backbone for m in result.measurements):
         return "strobe optimize combines it with other treatments and writes a recipe."
     return None
 

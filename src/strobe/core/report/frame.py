@@ -27,6 +27,10 @@ class Page(Protocol[A]):
     ``depth`` is the number of levels to show of an answer's trees, None for all.
     """
 
+    def answers(self, answer: A, /) -> list[str]:
+        """Return the sentences that the report begins with."""
+        ...
+
     def outline(self, answer: A, depth: int | None = None, /) -> Document:
         """Return the words and the tables."""
         ...

@@ -9,6 +9,8 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite
 
+Evidence = dict[str, float | str | None]
+
 
 class Finding(Data):
     """A rule that fired: what it found, why it matters, what to do, what that gains."""

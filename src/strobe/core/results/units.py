@@ -30,6 +30,11 @@ def capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+def plural(count: int) -> str:
+    """Return the ending of a noun after ``count``: 's', but for one."""
+    return "" if count == 1 else "s"
+
+
 def join_names(names: Sequence[str]) -> str:
     """Return names in a row: 'a, b and c'."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
@@ -177,7 +182,7 @@ def rate(value: float) -> str:
 
 def count(value: int, noun: str) -> str:
     """Return a number with its noun: '1 call', '2 calls'."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+    return f"{value:,} {noun}{plural(value)}"
 
 
 def metric(value: float) -> str:

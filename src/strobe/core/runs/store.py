@@ -63,14 +63,15 @@ def save(
     replace(folder / RESULT, text.encode())
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write ``path`` completely or not at all."""
+def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write ``path`` completely or not at all, and unless ``durable`` is false, so that it outlives a power cut."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

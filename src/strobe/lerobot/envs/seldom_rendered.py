@@ -14,6 +14,8 @@ import functools
 from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from strobe.core.families.capabilities import Calls
+from strobe.core.families.registry import find_family
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.envs import environments, libero
 from strobe.lerobot.versions import actions_left
@@ -122,15 +124,8 @@ def _places(vector: SyncVectorEnv) -> Iterator[tuple[Any, Any, str]]:
                 break
 
 
-# Which observations of an episode a policy looks at. Only policies whose code was read are skipped for: LingBot-VA, for
-# one, has an action queue and still looks at the images in between.
-
-# Types of LeRobot 0.6's policies whose select_action was read: it takes queued actions, and in a call of the model it
-# looks at the newest observation, or at those that its queues hold.
-_LOOK_AT_CALLS = {
-    "act", "diffusion", "eo1", "evo1", "fastwam", "groot", "molmoact2", "multi_task_dit", "pi0", "pi05", "pi0_fast",
-    "smolvla", "tdmpc", "vla_jepa", "vqbet", "wall_x", "xvla",
-}  # fmt: skip
+# Which observations of an episode a policy looks at. Only policies whose code was read are skipped for: some have an
+# action queue and still look at the images in between.
 
 
 class Looks:
@@ -156,8 +151,9 @@ class Looks:
 
 def _looks_at_calls(policy: object) -> bool:
     where = getattr(getattr(type(policy), "select_action", None), "__module__", "")
-    parts = where.split(".")
-    return parts[:2] == ["lerobot", "policies"] and len(parts) > 2 and parts[2] in _LOOK_AT_CALLS
+    parts = where.split(".")  # LeRobot's folder of a type is called like it
+    known = parts[:2] == ["lerobot", "policies"] and len(parts) > 2
+    return known and Calls.from_family(find_family(parts[2])).seldom_looks
 
 
 def _keeps_no_image(step: object) -> bool:

@@ -92,6 +92,7 @@ _ACT = Family(
         Graphs(whole=("model", "forward")),
         Attention(unread_weights=True),
         LiveFields(live=("temporal_ensemble_coeff",)),
+        Calls(seldom_looks=True),
     ),
 )
 _SMOOTH = replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.capabilities import InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Calls, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always
 from strobe.core.families.sampling import Graphs
 from strobe.core.timeline.probe import Probe
@@ -63,5 +63,6 @@ FAMILY = Family(
         LiveFields(steps="num_inference_steps", every_step="num_train_timesteps"),
         Graphs(whole=("diffusion", "generate_actions")),
         InputFacts(stacked=True, any_image_size=True),
+        Calls(seldom_looks=True),
     ),
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
 from strobe.core.families.sampling import Context, Graphs, UnreadHead
 from strobe.core.timeline.probe import Probe
@@ -122,5 +122,6 @@ FAMILY = Family(
         # transformers' Qwen3-VL looks at values on the host: a ladder says where, and goes on to the loop.
         Graphs(whole=("_groot_model", "get_action"), loop=(HEAD, "get_action_with_features")),
         InputFacts(reads_words=True),
+        Calls(seldom_looks=True),
     ),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
 from strobe.core.families.family import Family, Tiny, transformer
 from strobe.core.families.sampling import Attention, Flow, Graphs
 from strobe.core.timeline.layers import Call
@@ -188,6 +188,7 @@ FAMILY = Family(
             hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
         ),
         InputFacts(fills_cameras=True, image_size="image_resolution"),
+        Calls(seldom_looks=True),
         MpsTimes(mps_known=True),
     ),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, pi
@@ -166,5 +166,6 @@ FAMILY = Family(
             ),
         ),
         InputFacts(fills_cameras=True, image_size="image_resolution"),
+        Calls(seldom_looks=True),
     ),
 )

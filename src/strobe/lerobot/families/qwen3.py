@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from strobe.core.families.family import transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
-from strobe.lerobot.families.qwen import TEMPLATE
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, sizes, tokenizer
 
 if TYPE_CHECKING:
@@ -30,6 +29,19 @@ VOCABULARY = Vocabulary(
     151669,
     (("pad_token", "<|endoftext|>"), ("eos_token", "<|im_end|>")),
     more=(("<|im_start|>", 151644), (_START, 151652), (_END, 151653), (_IMAGE, 151655), (_VIDEO, 151656)),
+)
+# How Qwen's vision-language models write messages.
+TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from strobe.core.families.capabilities import Around, Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.capabilities import Around, Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.timeline.layers import Call
@@ -230,5 +230,6 @@ FAMILY = Family(
             ),
         ),
         InputFacts(fills_cameras=True, image_size="resize_imgs_with_padding"),
+        Calls(seldom_looks=True),
     ),
 )

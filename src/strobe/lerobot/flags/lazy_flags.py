@@ -21,6 +21,7 @@ from typing import Any
 
 from draccus.parsers.decoding import decode
 
+from strobe.core.cli.flags import flag_values
 from strobe.core.cli.placeholders import Placeholder, groups, option_names, refusals
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.schema import registries, shapes
@@ -147,11 +148,10 @@ def realise(config: Any) -> None:
     Raises:
         UserError: a value that LeRobot refuses.
     """
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
+    for name, value in flag_values(config).items():
         if (lazy := shapes.read_request(value)) is not None:
             with refusals():
-                setattr(config, item.name, _real(lazy))
+                setattr(config, name, _real(lazy))
         elif dataclasses.is_dataclass(value) and groups(type(value)):
             realise(value)
 
@@ -159,8 +159,7 @@ def realise(config: Any) -> None:
 def requests(config: Any) -> list[shapes.Request]:
     """Return what `realise` asks of LeRobot, of a config and the configs in it."""
     asked = []
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
+    for value in flag_values(config).values():
         if (lazy := shapes.read_request(value)) is not None:
             asked.append(lazy)
         elif dataclasses.is_dataclass(value) and groups(type(value)):

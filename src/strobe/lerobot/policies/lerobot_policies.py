@@ -30,7 +30,7 @@ from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
 from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 from strobe.lerobot.policies.inputs import Inputs
-from strobe.lerobot.policies.standins import stand_ins
+from strobe.lerobot.policies.standins import add_zoo_line, missing_zoo_line, stand_ins
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import convert_errors, first_line, is_hub_error, make_refusal
 from strobe.lerobot.versions import describe_untried
@@ -87,6 +87,7 @@ def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: 
     return config
 
 
+@add_zoo_line
 def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConfig:
     """Return the config of a policy type, LeRobot's own or a plug-in's, with overrides as on LeRobot's command line.
 
@@ -121,6 +122,7 @@ def _register_plugins() -> None:
         register_third_party_plugins()
 
 
+@add_zoo_line
 def load(
     config: PreTrainedConfig,
     inputs: Inputs,
@@ -139,7 +141,7 @@ def load(
     kind, tiny = config.type, size == "tiny"
     family = find_family(kind)
     random = config.pretrained_path is None
-    notes = [*filter(None, [describe_untried()]), *inputs.notes]
+    notes = [*filter(None, [describe_untried(), missing_zoo_line(kind)]), *inputs.notes]
     if tiny:
         shrink(config)
     _fit_features(config, inputs, rename or {}, notes)

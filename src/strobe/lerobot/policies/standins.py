@@ -7,6 +7,7 @@ lists the things that a policy needs, with their placeholders.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import logging
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from unittest import mock
 
 from strobe.core.errors import UserError
@@ -131,6 +132,7 @@ class _Auto:
     """Takes the place of a transformers ``Auto…`` class: the real thing if it is there without waiting."""
 
     real: Any
+    site: tuple[str, str]
     what: str
     make: dict[str, Callable[[bool], object]]
     random_weights: bool
@@ -138,8 +140,8 @@ class _Auto:
     notes: list[str] = field(default_factory=list)
 
     def from_pretrained(self, name: str, *args: object, **kwargs: object) -> object:
-        if self.tiny and name in self.make:
-            return self._make_placeholder(name, "the tiny size has its own vocabulary")
+        if self.tiny and (make := self._find_maker(name)):
+            return self._note_placeholder(name, "the tiny size has its own vocabulary", make)
         try:
             return self.real.from_pretrained(name, *args, **{**kwargs, "local_files_only": True})
         except Exception:
@@ -149,18 +151,23 @@ class _Auto:
                 return self.real.from_pretrained(name, *args, **kwargs)
             except Exception as refusal:
                 why = f"the Hub does not give it ({first_line(refusal)[:120]})"
-        if self.random_weights and name in self.make:
-            return self._make_placeholder(name, why)
+        if self.random_weights and (make := self._find_maker(name)):
+            return self._note_placeholder(name, why, make)
         raise UserError(
             f"the {self.what} '{name}' that this policy needs is not available: {why}; "
             f"run `hf download {name}` on a machine with a connection, or set HF_HOME to a cache that has it"
         )
 
-    def _make_placeholder(self, name: str, why: str) -> object:
+    def _find_maker(self, name: str) -> Callable[[bool], object] | None:
+        """Return what makes the placeholder. Any policy may use a tokenizer that another family's record knows."""
+        others = (need for need in hub_needs() if need.site == TOKENIZERS == self.site and need.name == name)
+        return self.make.get(name) or next((need.make for need in others), None)
+
+    def _note_placeholder(self, name: str, why: str, make: Callable[[bool], object]) -> object:
         note = f"{self.what} {name}: a local placeholder, because {why}"
         if note not in self.notes:
             self.notes.append(note)
-        return self.make[name](self.tiny)
+        return make(self.tiny)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -175,13 +182,8 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
     fill as LeRobot loads. Inside, a tokenizer or config that is not available raises UserError. With
     ``random_weights`` no backbone of timm reads weights either.
     """
-    # Any policy may use a tokenizer that another family's record knows.
-    needs = {(need.module, need.attribute, need.name): need for need in hub_needs() if need.site == TOKENIZERS}
-    needs |= {
-        (need.module, need.attribute, need.name): need for need in Construction.from_family(find_family(kind)).hub
-    }
     sites: dict[tuple[str, str], list[HubNeed]] = {TOKENIZERS: []}
-    for need in needs.values():
+    for need in Construction.from_family(find_family(kind)).hub:
         sites.setdefault(need.site, []).append(need)
     notes: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -190,7 +192,8 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
             real = getattr(module, attribute)
             if real is not None:  # transformers is not installed: LeRobot says so itself
                 what = needed[0].what if needed else "tokenizer"
-                auto = _Auto(real, what, {need.name: need.make for need in needed}, random_weights, tiny, notes)
+                makers = {need.name: need.make for need in needed}
+                auto = _Auto(real, (name, attribute), what, makers, random_weights, tiny, notes)
                 stack.enter_context(mock.patch.object(module, attribute, auto))
         if random_weights and (builder := sys.modules.get("timm.models._builder")) is not None:
             stack.enter_context(mock.patch.object(builder, "load_pretrained", _left_out))
@@ -267,3 +270,43 @@ def _place(place: str) -> tuple[object, str]:
     for step in steps:
         owner = getattr(owner, step)
     return owner, name
+
+
+# Types of LeRobot's policies whose records are in a package of their own, and what to say where it is missing.
+
+ZOO = frozenset(
+    {
+        "eo1", "evo1", "fastwam", "gaussian_actor", "lingbot_va", "molmoact2", "multi_task_dit", "tdmpc", "vla_jepa",
+        "vqbet", "wall_x", "xvla",
+    }
+)  # fmt: skip
+
+First = TypeVar("First")
+Further = ParamSpec("Further")
+Made = TypeVar("Made")
+
+
+def missing_zoo_line(kind: str) -> str | None:
+    """Return a line that names strobe-zoo, where a type has its record there and it is not installed; else None."""
+    if kind not in ZOO or find_family(kind) is not None:
+        return None
+    return (
+        f"strobe-zoo, which names the parts of {kind} and builds it without the Hub, is not installed: "
+        "pip install ./packages/strobe_zoo in Strobe's repository"
+    )
+
+
+def add_zoo_line(make: Callable[Concatenate[First, Further], Made]) -> Callable[Concatenate[First, Further], Made]:
+    """Return ``make``, of a type or a config of it, which names strobe-zoo as well where it refuses such a type."""
+
+    @functools.wraps(make)
+    def call(first: First, *further: Further.args, **options: Further.kwargs) -> Made:
+        try:
+            return make(first, *further, **options)
+        except UserError as error:
+            line = missing_zoo_line(first if isinstance(first, str) else getattr(first, "type", ""))
+            if line is None or type(error) is not UserError:
+                raise
+            raise UserError(f"{error}; {line}") from error
+
+    return call

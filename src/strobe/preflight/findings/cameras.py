@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import Place, Wiring
 
@@ -25,36 +24,28 @@ def names(wiring: Wiring) -> Iterator[Finding]:
         unused = [wire.ends[place].name for wire in images if "policy" not in wire.ends and place in wire.ends]
         where = "robot" if place == "robot" else "data set"
         if unfed:
-            yield from _missing(where, wanted, unfed, unused)
+            has = f", and has {_join_names(unused)}" if unused else ""
+            pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
+            do = f"Give --rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
+            yield Finding(
+                rule="camera-missing",
+                level="warning",
+                title=f"The {where} has no {_short(unfed[0])} camera",
+                found=f"The policy takes {_join_names(wanted)}. The {where} lacks {_join_names(unfed)}{has}.",
+                why="LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.",
+                do=do,
+                evidence={"missing": len(unfed), "unused": len(unused)},
+            )
         elif unused and wanted:
-            yield from _unused_cameras(where, unused)
-
-
-@finding("camera-missing", "warning")
-def _missing(where: str, wanted: list[str], unfed: list[str], unused: list[str]) -> Found:
-    """The {where} has no {first} camera.
-
-    Found: The policy takes {sees}. The {where} lacks {lacks}{has}.
-    Why: LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.
-    Do: {do}
-    """
-    first, sees, lacks = _short(unfed[0]), _join_names(wanted), _join_names(unfed)
-    has = f", and has {_join_names(unused)}" if unused else ""
-    pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
-    do = f"Give --rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
-    yield {"missing": len(unfed), "unused": len(unused)}, locals()
-
-
-@finding("camera-unused", "info")
-def _unused_cameras(where: str, unused: list[str]) -> Found:
-    """The {where} has a camera that the policy does not use.
-
-    Found: The policy does not use {names}.
-    Why: The camera costs bandwidth and decoding, and does no other harm.
-    Do: {do}
-    """
-    do = "Remove it from --robot.cameras for this policy." if where == "robot" else ""
-    yield {"unused": len(unused)}, {"names": _join_names(unused), "do": do}
+            yield Finding(
+                rule="camera-unused",
+                level="info",
+                title=f"The {where} has a camera that the policy does not use",
+                found=f"The policy does not use {_join_names(unused)}.",
+                why="The camera costs bandwidth and decoding, and does no other harm.",
+                do="Remove it from --robot.cameras for this policy." if where == "robot" else "",
+                evidence={"unused": len(unused)},
+            )
 
 
 def renamed_cameras(wiring: Wiring) -> Iterator[Finding]:
@@ -64,59 +55,56 @@ def renamed_cameras(wiring: Wiring) -> Iterator[Finding]:
         yield from _swapped_cameras(wiring)
 
 
-@finding("rename-unknown", "warning")
-def _unknown_names(wiring: Wiring) -> Found:
-    """The rename map has a name that neither the inputs nor the policy have.
-
-    Found: Unknown: {names:list}. The policy has {own:list}.
-    Why: LeRobot renames the names that it finds, and gives no warning about others. The image keeps its old name.
-    Do: Correct --rename_map: the input's name comes before the colon, the policy's name after it.
-    """
+def _unknown_names(wiring: Wiring) -> Iterator[Finding]:
     here = {end.name for wire in wiring.wires for place, end in wire.ends.items() if place in SOURCES}
     known = {wire.name for wire in wiring.wires if "policy" in wire.ends}
     unknown = [have for have in wiring.rename if here and have not in here]
     unknown += [want for want in wiring.rename.values() if want not in known]
     if unknown:
-        yield {"unknown": len(unknown)}, {"names": unknown, "own": sorted(known)}
+        yield Finding(
+            rule="rename-unknown",
+            level="warning",
+            title="The rename map has a name that neither the inputs nor the policy have",
+            found=f"Unknown: {', '.join(unknown)}. The policy has {', '.join(sorted(known))}.",
+            why="LeRobot renames the names that it finds, and gives no warning about others. The image keeps its old "
+            "name.",
+            do="Correct --rename_map: the input's name comes before the colon, the policy's name after it.",
+            evidence={"unknown": len(unknown)},
+        )
 
 
-@finding("cameras-swapped", "info")
-def _swapped_cameras(wiring: Wiring) -> Found:
-    """The rename map swaps the cameras {first} and {second}.
-
-    Found: The rename map gives each camera the other's name.
-    Why: If that is a mistake, the policy looks through the wrong camera.
-    Do: Run strobe preflight with --dataset.root=FOLDER: it shows which assignment predicts the actions better.
-    """
+def _swapped_cameras(wiring: Wiring) -> Iterator[Finding]:
     for have, want in wiring.rename.items():
         if wiring.rename.get(want) == have and have < want:
-            yield {}, {"first": _short(have), "second": _short(want)}
+            yield Finding(
+                rule="cameras-swapped",
+                level="info",
+                title=f"The rename map swaps the cameras {_short(have)} and {_short(want)}",
+                found="The rename map gives each camera the other's name.",
+                why="If that is a mistake, the policy looks through the wrong camera.",
+                do="Run strobe preflight with --dataset.root=FOLDER: it shows which assignment predicts the actions "
+                "better.",
+            )
 
 
-@finding("camera-cropped", "{level}")
-def cropped_camera(wiring: Wiring) -> Found:
-    """The policy sees {percent:.1f} % of the camera image {name}.
-
-    Found: Its crop is {columns}×{rows} of {width}×{height} pixels.
-    Why: A crop for small images removes most of a large image.
-    Do: Train with images that are resized to that size first (--policy.resize_shape), or with a larger crop.
-    """
+def cropped_camera(wiring: Wiring) -> Iterator[Finding]:
     for camera in wiring.cameras:
         if camera.cropped is not None and camera.seen_share < LITTLE:
-            name, (height, width) = _short(camera.name), camera.resized or (camera.height, camera.width)
+            height, width = camera.resized or (camera.height, camera.width)
             rows, columns = camera.cropped
-            percent, level = 100 * camera.seen_share, "warning" if camera.seen_share < HARDLY else "info"
-            yield {"share": camera.seen_share}, locals()
+            yield Finding(
+                rule="camera-cropped",
+                level="warning" if camera.seen_share < HARDLY else "info",
+                title=f"The policy sees {100 * camera.seen_share:.1f} % of the camera image {_short(camera.name)}",
+                found=f"Its crop is {columns}×{rows} of {width}×{height} pixels.",
+                why="A crop for small images removes most of a large image.",
+                do="Train with images that are resized to that size first (--policy.resize_shape), or with a larger "
+                "crop.",
+                evidence={"share": camera.seen_share},
+            )
 
 
-@finding("camera-shape", "info")
-def stretched_camera(wiring: Wiring) -> Found:
-    """Camera {name} has another aspect ratio than in the training data.
-
-    Found: {columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.
-    Why: LeRobot resizes the image to the policy's size, and that stretches everything in it.
-    Do: Set width and height in --robot.cameras to those of the recording.
-    """
+def stretched_camera(wiring: Wiring) -> Iterator[Finding]:
     # lerobot #2334, #2918
     for wire in wiring.select_wires("image"):
         policy, robot = wire.ends.get("dataset") or wire.ends.get("policy"), wire.ends.get("robot")
@@ -124,10 +112,18 @@ def stretched_camera(wiring: Wiring) -> Found:
             continue
         if not all(policy.shape) or not all(robot.shape):
             continue
-        (_, rows, columns), (_, learnt_rows, learnt_columns), name = robot.shape, policy.shape, _short(wire.name)
+        (_, rows, columns), (_, learnt_rows, learnt_columns) = robot.shape, policy.shape
         learnt, here = learnt_columns / learnt_rows, columns / rows
         if max(learnt / here, here / learnt) > OTHER_SHAPE:
-            yield {"here": here, "learnt": learnt}, locals()
+            yield Finding(
+                rule="camera-shape",
+                level="info",
+                title=f"Camera {_short(wire.name)} has another aspect ratio than in the training data",
+                found=f"{columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.",
+                why="LeRobot resizes the image to the policy's size, and that stretches everything in it.",
+                do="Set width and height in --robot.cameras to those of the recording.",
+                evidence={"here": here, "learnt": learnt},
+            )
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from strobe.core.findings.texts import Found, finding
+from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.fault import format_episodes
 from strobe.lerobot.datasets.results import RANGES, DataTruth, VectorTruth
@@ -21,30 +21,29 @@ OFTEN = 1.2  # ticks from one new value to the next: more is a loop that was slo
 LONGEST = 110  # characters of a title
 
 
-@finding("data-{kind}", "warning")
-def faults(wiring: Wiring) -> Found:
-    """Faults that the checker of data sets has found.
-
-    Title: {title}
-    Found: {fault.what}.{share}
-    Why: {why}
-    Do: {do}
-    """
+def faults(wiring: Wiring) -> Iterator[Finding]:
+    """Faults that the checker of data sets has found."""
     truth = wiring.truth
     for fault in truth.faults if truth is not None else ():
         total = truth.episodes if truth is not None else 0
-        kind, title = fault.kind, _cut(fault.brief or _capital(fault.what))
+        title = _cut(fault.brief or units.capital(fault.what))
         if fault.brief and fault.episodes > 1:
             title += f", also {fault.episodes - 1} more episodes"
         share = f" That is {fault.episodes} of {total} episodes." if fault.episodes and total else ""
-        why = fault.why or (
-            "LeRobot stops when it reads that." if fault.stops else "LeRobot reads it without an error."
-        )
-        do = f"{_capital(fault.do)}." if fault.do else ""
+        do = f"{units.capital(fault.do)}." if fault.do else ""
         if fault.kind == "index":
             copy = _copy(wiring.sources.get("dataset", ""))
             do = f"{do} Or {copy}" if do else copy
-        yield {"episodes": fault.episodes, "of": total}, locals()
+        yield Finding(
+            rule=f"data-{fault.kind}",
+            level="warning",
+            title=title,
+            found=f"{fault.what}.{share}",
+            why=fault.why
+            or ("LeRobot stops when it reads that." if fault.stops else "LeRobot reads it without an error."),
+            do=do,
+            evidence={"episodes": fault.episodes, "of": total},
+        )
 
 
 def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
@@ -66,25 +65,25 @@ def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
                 vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy
             )
         elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
-            yield from _wrong_statistics_count(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
+            yield Finding(
+                rule="data-statistics-count",
+                level="info",
+                title=f"The statistics of {vector.name} count another number of frames than the data has",
+                found=f"meta/stats.json counts {vector.counted:,} frames, and the data has {wiring.truth.frames:,}.",
+                why="Statistics of merged data sets are weighted by that number.",
+                do=_copy(wiring.sources.get("dataset", "")),
+                evidence={"counted": vector.counted, "frames": wiring.truth.frames},
+            )
 
 
-@finding("data-statistics-wrong", "{level}")
 def _wrong_vector_statistics(
     vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool
-) -> Found:
-    """The statistics of {feature} do not match its frames: {first}.
-
-    Found: meta/stats.json against all frames: {listed}{more}.
-    Why: {why}
-    Do: {copy} Train on that copy.
-    """
+) -> Iterator[Finding]:
     plain = {name: at for name, at in off.items() if name not in QUANTILES}
     shown = {name: at for name, at in off.items() if name in read} or plain or off
     dimensions = sorted({at for places in shown.values() for at in places}, key=lambda at: -_size(vector, shown, at))
     listed = "; ".join(f"{vector.dimensions[at]}: {_both(vector, shown, at)}" for at in dimensions[:SHOWN])
     more = f"; and {len(dimensions) - SHOWN} more" if len(dimensions) > SHOWN else ""
-    first, copy, joint = _first(vector, shown, dimensions[0]), _copy(root), vector.dimensions[dimensions[0]]
     why, level = "This policy does not read these statistics. Others do.", "info"
     if alone or read & set(off):
         why = "Training and rollout normalise with the wrong range."
@@ -92,7 +91,15 @@ def _wrong_vector_statistics(
             why = f"LeRobot averages the quantiles of the episodes, and that is not the quantile of all frames. {why}"
     if read & set(off) or (alone and plain):
         level = "warning"
-    yield {"feature": vector.name, "dimensions": len(dimensions), "joint": joint}, locals()
+    yield Finding(
+        rule="data-statistics-wrong",
+        level=level,
+        title=f"The statistics of {vector.name} do not match its frames: {_first(vector, shown, dimensions[0])}",
+        found=f"meta/stats.json against all frames: {listed}{more}.",
+        why=why,
+        do=f"{_copy(root)} Train on that copy.",
+        evidence={"feature": vector.name, "dimensions": len(dimensions), "joint": vector.dimensions[dimensions[0]]},
+    )
 
 
 def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
@@ -134,26 +141,7 @@ def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
     return max(apart, default=0.0) / spread
 
 
-@finding("data-statistics-count", "info")
-def _wrong_statistics_count(vector: VectorTruth, frames: int, root: str) -> Found:
-    """The statistics of {vector.name} count another number of frames than the data has.
-
-    Found: meta/stats.json counts {counted:,} frames, and the data has {frames:,}.
-    Why: Statistics of merged data sets are weighted by that number.
-    Do: {copy}
-    """
-    yield {"counted": vector.counted, "frames": frames}, {"copy": _copy(root)}
-
-
-@finding("statistics-absolute", "warning")
-def absolute(wiring: Wiring) -> Found:
-    """Relative actions are normalised with statistics of absolute actions: {first}.
-
-    Found: The policy takes action[t + k] − state[t], k < {chunk}. Its {place} has the statistics of the recorded,
-        absolute actions: {listed}.
-    Why: The normalised actions fill a small, off-centre part of their range. The policy learns coarse actions.
-    Do: {do}
-    """
+def absolute(wiring: Wiring) -> Iterator[Finding]:
     # lerobot #4700
     truth = wiring.truth
     for wire in wiring.wires:
@@ -169,8 +157,17 @@ def absolute(wiring: Wiring) -> Found:
             f"(relative: {_number(measured, low, at)}, {_number(measured, high, at)})"
             for at in sorted(set(truth.relative.differing(own.statistics).get(high, [])))[:SHOWN]
         ]
-        first, listed, do = shown[0], "; ".join(shown), _relative_statistics(wiring)
-        yield {"feature": wire.name, "chunk": truth.chunk}, locals()
+        yield Finding(
+            rule="statistics-absolute",
+            level="warning",
+            title=f"Relative actions are normalised with statistics of absolute actions: {shown[0]}",
+            found=f"The policy takes action[t + k] − state[t], k < {truth.chunk}. Its {place} has the statistics of "
+            f"the recorded, absolute actions: {'; '.join(shown)}.",
+            why="The normalised actions fill a small, off-centre part of their range. The policy learns coarse "
+            "actions.",
+            do=_relative_statistics(wiring),
+            evidence={"feature": wire.name, "chunk": truth.chunk},
+        )
 
 
 def _relative_statistics(wiring: Wiring) -> str:
@@ -178,20 +175,11 @@ def _relative_statistics(wiring: Wiring) -> str:
     return (
         f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --fix_data=FOLDER writes "
         f"a copy with the statistics of relative actions (chunks of {truth.chunk if truth is not None else 0}). Train "
-        "on "
-        "that copy."
+        "on that copy."
     )
 
 
-@finding("data-action-is-state", "warning")
-def state_copying_actions(wiring: Wiring) -> Found:
-    """The data teaches the arm to stay: the action of {first.joint} is its present position.
-
-    Found: {found}{more}.
-    Why: The policy learns to send the position that the arm already has.
-    Do: Shift the actions by {by} control tick{by:plural}: action[t] becomes the recorded action[t + {by}]. Or record
-        the leader's positions as actions.
-    """
+def state_copying_actions(wiring: Wiring) -> Iterator[Finding]:
     # The state shows the actions at once, or before: such data teaches the arm to stay (GR00T #137).
     joints = [joint for joint in wiring.truth.shifts if joint.late is not None] if wiring.truth is not None else []
     at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
@@ -206,86 +194,95 @@ def state_copying_actions(wiring: Wiring) -> Found:
         found = f"{first.joint} follows its action after {first.late:.1f} control ticks"
     others, by = [joint.joint for joint in at_once if joint is not first], 1 - ticks
     more = f"; the same holds for {_join_names(others)}" if others else ""
-    yield {"joints": len(at_once), "of": len(joints), "ticks": first.late}, locals()
+    yield Finding(
+        rule="data-action-is-state",
+        level="warning",
+        title=f"The data teaches the arm to stay: the action of {first.joint} is its present position",
+        found=f"{found}{more}.",
+        why="The policy learns to send the position that the arm already has.",
+        do=f"Shift the actions by {by} control tick{units.plural(by)}: action[t] becomes the recorded action[t + "
+        f"{by}]. Or record the leader's positions as actions.",
+        evidence={"joints": len(at_once), "of": len(joints), "ticks": first.late},
+    )
 
 
 # Frames at the starts or ends of episodes in which nothing moves: GR00T #137.
 
 
-@finding("data-stands-at-starts", "warning")
-def standing_starts(wiring: Wiring) -> Found:
-    """The arm stands still at the start of the episodes, in {share:whole percent} of all frames.
-
-    Found: An episode has {ticks:.0f} control ticks before its first motion (median).
-    Why: The policy learns to stand still from a standing arm, and may never start.
-    Do: Start to move before you start to record. LeRobot 0.6.1 has no command that cuts frames.
-    """
+def standing_starts(wiring: Wiring) -> Iterator[Finding]:
     found = wiring.truth.standing if wiring.truth is not None else None
     if found is not None and found.start_share > STANDS:
-        yield {"share": found.start_share, "ticks": found.start_ticks}
+        yield Finding(
+            rule="data-stands-at-starts",
+            level="warning",
+            title=f"The arm stands still at the start of the episodes, in {100 * found.start_share:.0f} % of all "
+            "frames",
+            found=f"An episode has {found.start_ticks:.0f} control ticks before its first motion (median).",
+            why="The policy learns to stand still from a standing arm, and may never start.",
+            do="Start to move before you start to record. LeRobot 0.6.1 has no command that cuts frames.",
+            evidence={"share": found.start_share, "ticks": found.start_ticks},
+        )
 
 
-@finding("data-stands-at-ends", "info")
-def standing_ends(wiring: Wiring) -> Found:
-    """The arm stands still at the end of the episodes, in {share:whole percent} of all frames.
-
-    Found: An episode has {ticks:.0f} control ticks after its last motion (median).
-    Why: The policy learns to stand still at the end of the task. That may be intended.
-    Do: End a recording when the motion ends. LeRobot 0.6.1 has no command that cuts frames.
-    """
+def standing_ends(wiring: Wiring) -> Iterator[Finding]:
     found = wiring.truth.standing if wiring.truth is not None else None
     if found is not None and found.end_share > STANDS_AT_END:
-        yield {"share": found.end_share, "ticks": found.end_ticks}
+        yield Finding(
+            rule="data-stands-at-ends",
+            level="info",
+            title=f"The arm stands still at the end of the episodes, in {100 * found.end_share:.0f} % of all frames",
+            found=f"An episode has {found.end_ticks:.0f} control ticks after its last motion (median).",
+            why="The policy learns to stand still at the end of the task. That may be intended.",
+            do="End a recording when the motion ends. LeRobot 0.6.1 has no command that cuts frames.",
+            evidence={"share": found.end_share, "ticks": found.end_ticks},
+        )
 
 
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
-@finding("data-repeats", "warning")
-def repeats(wiring: Wiring) -> Found:
-    """Vectors that change less often than once per control tick: the loop that recorded them was slower.
-
-    Title: {feature} changes at {held:.3g} Hz, and the data set says {fps:g} Hz
-    Found: During motion a new value comes every {found.ticks:.2g} control ticks, so {share:whole percent} of the ticks
-        have one. The others repeat the last value.
-    Why: The policy learns a motion that stops and starts, at the speeds of another rate.
-    Do: Record again with a loop that keeps its rate, or with --dataset.fps={rate}, which this loop kept.
-    """
+def repeats(wiring: Wiring) -> Iterator[Finding]:
+    """Vectors that change less often than once per control tick: the loop that recorded them was slower."""
     fps = wiring.timing.data_fps
     for found in wiring.truth.repeats if wiring.truth is not None else ():
         if found.ticks > OFTEN and fps:
-            share, held = 1 / found.ticks, fps / found.ticks
-            rate = round(held) or 1
-            yield {"feature": found.name, "ticks": found.ticks, "joints": found.joints}, locals()
+            held = fps / found.ticks
+            yield Finding(
+                rule="data-repeats",
+                level="warning",
+                title=f"{found.name} changes at {held:.3g} Hz, and the data set says {fps:g} Hz",
+                found=f"During motion a new value comes every {found.ticks:.2g} control ticks, so "
+                f"{100 / found.ticks:.0f} % of the ticks have one. The others repeat the last value.",
+                why="The policy learns a motion that stops and starts, at the speeds of another rate.",
+                do=f"Record again with a loop that keeps its rate, or with --dataset.fps={round(held) or 1}, which "
+                "this loop kept.",
+                evidence={"feature": found.name, "ticks": found.ticks, "joints": found.joints},
+            )
 
 
-@finding("data-camera-{kind}", "{level}", ids=("data-camera-frozen", "data-camera-empty"))
-def cameras(wiring: Wiring) -> Found:
-    """Cameras whose decoded images stand still while the arm moves, or have one colour.
-
-    Title: {name} {words} in {share:whole percent} of the episodes
-    Found: Strobe decoded eight images of each of {looked_at} episodes. It found {which}.
-    Why: {why}
-    Do: {do}
-    """
+def cameras(wiring: Wiring) -> Iterator[Finding]:
+    """Cameras whose decoded images stand still while the arm moves, or have one colour."""
     truth = wiring.truth
     for camera in (truth.cameras or ()) if truth is not None else ():
         name = camera.name
         wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == name), None)
         read = not wiring.policy or (wire is not None and "policy" in wire.ends)
         level, unread = ("warning", "") if read else ("info", " This policy does not read it.")
-        looked_at = camera.episodes
-        for kind, episodes, words, teaches in (  # noqa: B007
+        for kind, episodes, words, teaches in (
             ("frozen", camera.frozen, "stands still while the arm moves",
              "The policy learns from images that do not show the arm's position."),
             ("empty", [] if _is_dark(truth, name) else camera.empty, "shows one colour",
              "The policy learns to ignore this camera, and on the robot it shows a scene."),
         ):  # fmt: skip
             if episodes:
-                share, which, why = len(episodes) / camera.episodes, format_episodes(episodes), f"{teaches}{unread}"
                 do = _episode_exclusion_advice(wiring, episodes, all_of_them=len(episodes) == camera.episodes)
-                yield {"camera": name, "episodes": len(episodes), "of": camera.episodes}, locals()
+                yield Finding(
+                    rule=f"data-camera-{kind}",
+                    level=level,
+                    title=f"{name} {words} in {100 * (len(episodes) / camera.episodes):.0f} % of the episodes",
+                    found=f"Strobe decoded eight images of each of {camera.episodes} episodes. It found "
+                    f"{format_episodes(episodes)}.",
+                    why=f"{teaches}{unread}",
+                    do=do,
+                    evidence={"camera": name, "episodes": len(episodes), "of": camera.episodes},
+                )
 
 
 def _is_dark(truth: DataTruth | None, camera: str) -> bool:
@@ -300,33 +297,31 @@ def _episode_exclusion_advice(wiring: Wiring, episodes: Sequence[int], *, all_of
     return f"Train without {format_episodes(episodes)} ({flag})."
 
 
-@finding("data-task-{kind}", "{level}", ids=("data-task-empty", "data-task-one-word"))
-def tasks(wiring: Wiring) -> Found:
-    """Tasks without words, for a policy that reads the task.
-
-    Title: {share:whole percent} of the frames have {words}: {texts}
-    Found: That is {frames:,} of {truth.frames:,} frames.
-    Why: A policy that reads the task learns nothing from such a text. It then does not follow the task on the robot.
-    Do: lerobot-edit-dataset --repo_id=local/{folder} --root={root} --operation.type=modify_tasks
-        --operation.task_replacements='{new}' changes the data set in place.
-    """
+def tasks(wiring: Wiring) -> Iterator[Finding]:
+    """Tasks without words, for a policy that reads the task."""
     truth, prompt = wiring.truth, wiring.prompt
     if truth is None or (wiring.policy and (prompt is None or not prompt.reads_words)):
         return
     empty = [task for task in truth.tasks if not any(letter.isalnum() for letter in task.text)]
     single = [task for task in truth.tasks if task not in empty and len(task.text.split()) == 1]
     root = wiring.sources.get("dataset", "DATA")
-    folder = root.rpartition("/")[2]
-    for kind, found, words in (("empty", empty, "no task"), ("one-word", single, "a one-word task")):  # noqa: B007
+    for kind, found, words in (("empty", empty, "no task"), ("one-word", single, "a one-word task")):
         if found:
-            level, texts = (
-                "warning" if wiring.policy and kind == "empty" else "info",
-                _join_names([repr(t.text) for t in found]),
-            )
+            texts = _join_names([repr(task.text) for task in found])
             frames = sum(task.frames for task in found)
             share = frames / max(truth.frames, 1)
             new = json.dumps({task.text: "WHAT THE ARM DOES, IN A SENTENCE" for task in found[:SHOWN]})
-            yield {"tasks": len(found), "share": share}, locals()
+            yield Finding(
+                rule=f"data-task-{kind}",
+                level="warning" if wiring.policy and kind == "empty" else "info",
+                title=f"{100 * share:.0f} % of the frames have {words}: {texts}",
+                found=f"That is {frames:,} of {truth.frames:,} frames.",
+                why="A policy that reads the task learns nothing from such a text. It then does not follow the task "
+                "on the robot.",
+                do=f"lerobot-edit-dataset --repo_id=local/{root.rpartition('/')[2]} --root={root} "
+                f"--operation.type=modify_tasks --operation.task_replacements='{new}' changes the data set in place.",
+                evidence={"tasks": len(found), "share": share},
+            )
 
 
 def _cut(text: str) -> str:

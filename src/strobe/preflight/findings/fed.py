@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.findings.machine import joints_outside_training
 from strobe.preflight.results.wiring import FedImage, Wiring
@@ -25,44 +24,31 @@ def images(wiring: Wiring) -> Iterator[Finding]:
     seen = [image for image in wiring.fed_images or [] if not image.pattern]
     exchanged = {image.name for pair in _find_exchanged_pairs(seen) for image in pair}
     for image in seen:
-        if image.name not in exchanged:
-            yield from _unlike(image)
+        if image.name not in exchanged and (fault := _fault(image)):
+            kind, what, why, do = fault
+            trained = f"; in the training they were {_join_numbers(image.trained_mean)}" if image.trained_mean else ""
+            yield Finding(
+                rule=f"image-{kind}",
+                level="warning",
+                title=f"Camera {image.camera} {what}",
+                found="The red, green and blue means of the first observation are "
+                f"{_join_numbers(image.mean)}{trained}.",
+                why=why,
+                do=do,
+                evidence={"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))},
+            )
     for one, other in _find_exchanged_pairs(seen):
-        yield from _exchanged_images(one, other)
-
-
-@finding(
-    "image-{kind}", "warning",
-    ids=("image-black", "image-one-colour", "image-range", "image-red-blue", "image-unlike-training"),
-)  # fmt: skip
-def _unlike(image: FedImage) -> Found:
-    """An image that is empty, or that the training never had.
-
-    Title: Camera {image.camera} {what}
-    Found: The red, green and blue means of the first observation are {means}{trained}.
-    Why: {why}
-    Do: {do}
-    """
-    means = _join_numbers(image.mean)
-    trained = f"; in the training they were {_join_numbers(image.trained_mean)}" if image.trained_mean else ""
-    if fault := _fault(image):
-        kind, what, why, do = fault
-        yield {"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))}, locals()
-
-
-@finding("images-exchanged", "warning")
-def _exchanged_images(one: FedImage, other: FedImage) -> Found:
-    """Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images.
-
-    Found: The means of {one.camera} are {ones}, of {other.camera} {others}. In the training they were {ones_trained}
-        and {others_trained}.
-    Why: The policy reads each image as that of the other camera.
-    Do: Swap index_or_path of the two in --robot.cameras.
-    """
-    ones, others, ones_trained, others_trained = map(
-        _join_numbers, (one.mean, other.mean, one.trained_mean, other.trained_mean)
-    )
-    yield {"apart": _distance(one, one) + _distance(other, other)}, locals()
+        yield Finding(
+            rule="images-exchanged",
+            level="warning",
+            title=f"Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images",
+            found=f"The means of {one.camera} are {_join_numbers(one.mean)}, of {other.camera} "
+            f"{_join_numbers(other.mean)}. In the training they were {_join_numbers(one.trained_mean)} and "
+            f"{_join_numbers(other.trained_mean)}.",
+            why="The policy reads each image as that of the other camera.",
+            do="Swap index_or_path of the two in --robot.cameras.",
+            evidence={"apart": _distance(one, one) + _distance(other, other)},
+        )
 
 
 def _fault(image: FedImage) -> tuple[str, str, str, str] | None:

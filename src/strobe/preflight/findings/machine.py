@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import CallTime, FedJoint, Timing, Wiring
 
@@ -14,21 +14,21 @@ OFTEN_OUTSIDE = 0.2  # share of the ticks in which a joint is outside of the tra
 SHOWN = 4  # joints
 
 
-@finding("device-absent", "info")
-def device(wiring: Wiring) -> Found:
-    """This machine has no {wiring.device}.
-
-    Found: {here.asked_by} requests {wiring.device}; {here.why}.
-    Why: LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.
-    Do: Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown
-        --policy.path={policy}
-    """
+def device(wiring: Wiring) -> Iterator[Finding]:
     here = wiring.device_here
     if here is not None and here.there is False:
         instead, other = here.instead or "another accelerator if there is one, else the CPU", here.instead or "cpu"
         flag = "--device" if here.asked_by == "--device" else "--policy.device"
-        policy = wiring.sources["policy"]
-        yield {"asked": wiring.device, "by": here.asked_by}, locals()
+        yield Finding(
+            rule="device-absent",
+            level="info",
+            title=f"This machine has no {wiring.device}",
+            found=f"{here.asked_by} requests {wiring.device}; {here.why}.",
+            why=f"LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.",
+            do=f"Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown "
+            f"--policy.path={wiring.sources['policy']}",
+            evidence={"asked": wiring.device, "by": here.asked_by},
+        )
 
 
 def call(wiring: Wiring) -> Iterator[Finding]:
@@ -64,39 +64,23 @@ def _sync_engine_findings(
         longer = min(most, math.ceil(ticks))
         short = "" if longer >= ticks else ", which shortens the halts but does not end them"
         ways.append(f"give --policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}{short}")
-    yield from _stalled_loop(
-        wiring, measured, executed, ticks, rate, _either([*ways, *_faster(wiring, executed, measured)])
+    halt = math.ceil(ticks - 1)
+    yield Finding(
+        rule="call-longer-than-chunk",
+        level=_level(wiring, measured),
+        title=f"The arm stands still for {halt} of {halt + executed} control ticks, during each call",
+        found=f"A call takes {_call_length(measured, ticks, rate)}; n_action_steps is {executed}.",
+        why=f"The sync engine calls the policy inside the control loop: per chunk the arm stands still for {halt} "
+        f"ticks and moves for {executed}.",
+        do=_either([*ways, *_faster(wiring, executed, measured)]),
+        evidence={"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms},
     )
 
 
-@finding("call-longer-than-chunk", "{level}")
-def _stalled_loop(wiring: Wiring, measured: CallTime, executed: int, ticks: float, rate: float, do: str) -> Found:
-    """The arm stands still for {halt} of {period} control ticks, during each call.
-
-    Found: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
-    Why: The sync engine calls the policy inside the control loop: per chunk the arm stands still for {halt} ticks and
-        moves for {executed}.
-    Do: {do}
-    """
-    level, took, where, halt = (
-        _level(wiring, measured),
-        _long(measured.ms),
-        _measurement_place(measured),
-        math.ceil(ticks - 1),
-    )
-    period = halt + executed
-    yield {"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms}, locals()
-
-
-@finding("call-longer-than-chunk", "{level}")
-def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float) -> Found:
-    """Real-Time Chunking: a chunk must last for its own call and for the next one.
-
-    Title: Real-Time Chunking cannot keep up: {how}
-    Found: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; a chunk has {chunk} actions.
-    Why: {why}
-    Do: {do}
-    """
+def _late_rtc_chunk(
+    wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float
+) -> Iterator[Finding]:
+    """Real-Time Chunking: a chunk must last for its own call and for the next one."""
     delay = math.ceil(ticks)
     if chunk is None or 2 * delay <= chunk:
         return
@@ -104,17 +88,20 @@ def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks
     why = "LeRobot drops the actions that were due during the call. The robot never moves, and LeRobot logs nothing."
     if delay < chunk:
         how = "chunks are too short for the calls"
-        why = (
-            f"A chunk arrives with {chunk - delay} actions that are still due, and the next chunk takes {delay} "
-            "control "
-        )
-        why += f"ticks: the robot has no action for {2 * delay - chunk} ticks per chunk."
-    level, took, where = _level(wiring, measured), _long(measured.ms), _measurement_place(measured)
-    do = _either(_faster(wiring, chunk // 2, measured))
-    yield {"ticks": ticks, "chunk": chunk, "ms": measured.ms}, locals()
+        why = f"A chunk arrives with {chunk - delay} actions that are still due, and the next chunk takes {delay} "
+        why += f"control ticks: the robot has no action for {2 * delay - chunk} ticks per chunk."
+    yield Finding(
+        rule="call-longer-than-chunk",
+        level=_level(wiring, measured),
+        title=f"Real-Time Chunking cannot keep up: {how}",
+        found=f"A call takes {_call_length(measured, ticks, rate)}; a chunk has {chunk} actions.",
+        why=why,
+        do=_either(_faster(wiring, chunk // 2, measured)),
+        evidence={"ticks": ticks, "chunk": chunk, "ms": measured.ms},
+    )
 
 
-def _level(wiring: Wiring, measured: CallTime) -> str:
+def _level(wiring: Wiring, measured: CallTime) -> Literal["warning", "info"]:
     return "warning" if measured.run or wiring.engine is not None else "info"
 
 
@@ -134,24 +121,14 @@ def _faster(wiring: Wiring, covered: int, measured: CallTime) -> list[str]:
     return ways
 
 
-def _measurement_place(measured: CallTime) -> str:
-    return f"in {measured.run}" if measured.run else "on recorded frames on this machine"
+def _call_length(measured: CallTime, ticks: float, rate: float) -> str:
+    took = f"{measured.ms / 1e3:.2g} s" if measured.ms >= 1e3 else f"{measured.ms:.3g} ms"
+    where = f"in {measured.run}" if measured.run else "on recorded frames on this machine"
+    return f"{took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}"
 
 
-def _long(ms: float) -> str:
-    return f"{ms / 1e3:.2g} s" if ms >= 1e3 else f"{ms:.3g} ms"
-
-
-@finding("{when}-outside-training", "warning", ids=("starts-outside-training", "runs-outside-training"))
-def joints_outside_training(wiring: Wiring) -> Found:
-    """Joints of a run that were outside of the range of the training data (wall-x #113, openpi #814).
-
-    Title: {title}: {first.joint}, {size}
-    Found: {positions}{more}.
-    Why: The policy has never seen such a state. Its actions there are a guess.
-    Do: Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If the arm stands as in the
-        recording, its zero has moved: calibrate it as it was then.
-    """
+def joints_outside_training(wiring: Wiring) -> Iterator[Finding]:
+    """Joints of a run that were outside of the range of the training data (wall-x #113, openpi #814)."""
     joints = wiring.fed or []
     starts = sorted((each for each in joints if each.beyond > BEYOND), key=lambda each: -each.beyond)
     leaves = sorted((each for each in joints if each.outside > OFTEN_OUTSIDE), key=lambda each: -each.outside)
@@ -163,24 +140,22 @@ def joints_outside_training(wiring: Wiring) -> Found:
             first = found[0]
             size = f"{first.normalised:+.2g} σ" if when == "starts" else f"{100 * first.outside:.0f} % of the ticks"
             more = f"; and {len(found) - SHOWN} more joints" if len(found) > SHOWN else ""
-            yield (
-                {"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
-                {
-                    "when": when,
-                    "title": title,
-                    "first": first,
-                    "size": size,
-                    "positions": _describe_joints(found),
-                    "more": more,
-                },
+            yield Finding(
+                rule=f"{when}-outside-training",
+                level="warning",
+                title=f"{title}: {first.joint}, {size}",
+                found=f"{_describe_joints(found)}{more}.",
+                why="The policy has never seen such a state. Its actions there are a guess.",
+                do=f"Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If the arm stands "
+                "as in the recording, its zero has moved: calibrate it as it was then.",
+                evidence={"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
             )
 
 
 def _describe_joints(joints: Sequence[FedJoint]) -> str:
     return "; ".join(
         f"{each.joint} was {each.first:.4g} in the first observation ({each.normalised:+.2g} normalised), and outside "
-        "of "
-        f"{each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the control ticks"
+        f"of {each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the control ticks"
         for each in joints[:SHOWN]
     )
 

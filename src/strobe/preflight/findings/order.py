@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.findings.texts import Evidence, Found, finding
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Evidence, Finding
 from strobe.preflight.results.wiring import Feature, Place, WiredFeature, Wiring
 
 # A joint in radians stays within half a turn. A joint in degrees leaves that range in a motion of 5°.
@@ -38,32 +37,26 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
     seen = f"Dimension {first} of the action is {own} in {source}: {to}; {rtc}."
     evidence: Evidence = {"first": first, "policy": own, "robot": other}
     if kept:
-        yield from _order_of_sync(seen, evidence)
+        yield Finding(
+            rule="action-order-of-sync",
+            level="info",
+            title="Policy and robot order their joints differently, and only RTC keeps the policy's order",
+            found=seen,
+            why="With the sync engine a joint would get another joint's action.",
+            do="Keep --inference.type=rtc.",
+            evidence=evidence,
+        )
     else:
-        yield from _order(seen, evidence, robot.dimensions, by_rtc=bool(wiring.order))
-
-
-@finding("action-order-of-sync", "info")
-def _order_of_sync(seen: str, evidence: Evidence) -> Found:
-    """Policy and robot order their joints differently, and only RTC keeps the policy's order.
-
-    Found: {seen}
-    Why: With the sync engine a joint would get another joint's action.
-    Do: Keep --inference.type=rtc.
-    """
-    yield evidence
-
-
-@finding("action-order", "warning")
-def _order(seen: str, evidence: Evidence, names: Sequence[str], *, by_rtc: bool) -> Found:
-    """Policy and robot order their joints differently.
-
-    Found: {seen}
-    Why: A joint gets another joint's action.
-    Do: {do}
-    """
-    by_hand = f"Train on data of a robot that names its joints in this order: {', '.join(names)}."
-    yield evidence, {"do": "--inference.type=rtc keeps the policy's order." if by_rtc else by_hand}
+        by_hand = f"Train on data of a robot that names its joints in this order: {', '.join(robot.dimensions)}."
+        yield Finding(
+            rule="action-order",
+            level="warning",
+            title="Policy and robot order their joints differently",
+            found=seen,
+            why="A joint gets another joint's action.",
+            do="--inference.type=rtc keeps the policy's order." if wiring.order else by_hand,
+            evidence=evidence,
+        )
 
 
 def state_order(wiring: Wiring) -> Iterator[Finding]:
@@ -75,33 +68,23 @@ def state_order(wiring: Wiring) -> Iterator[Finding]:
     if sorted(data.dimensions) != sorted(robot.dimensions):
         yield from _other_joints("observation.state", data.dimensions, robot.dimensions, "the data set")
     elif data.dimensions != robot.dimensions:
-        yield from _order_of_state(data.dimensions, robot.dimensions)
-
-
-@finding("state-order", "warning")
-def _order_of_state(data: Sequence[str], robot: Sequence[str]) -> Found:
-    """Data set and robot order the joints of the state differently.
-
-    Found: Dimension {first} of the state is {own} in the data and {other} on the robot.
-    Why: The policy reads one joint's position as another's.
-    Do: Record with a robot that names its joints in this order: {data:list}.
-    """
-    first, own, other = _first_apart(data, robot)
-    yield {"first": first}, {"own": own, "other": other}
+        first, own, other = _first_apart(data.dimensions, robot.dimensions)
+        yield Finding(
+            rule="state-order",
+            level="warning",
+            title="Data set and robot order the joints of the state differently",
+            found=f"Dimension {first} of the state is {own} in the data and {other} on the robot.",
+            why="The policy reads one joint's position as another's.",
+            do=f"Record with a robot that names its joints in this order: {', '.join(data.dimensions)}.",
+            evidence={"first": first},
+        )
 
 
 def _first_apart(names: Sequence[str], others: Sequence[str]) -> tuple[int, str, str]:
     return next((i, one, other) for i, (one, other) in enumerate(zip(names, others, strict=True)) if one != other)
 
 
-@finding("joints-differ", "warning")
-def shapes(wiring: Wiring) -> Found:
-    """The policy has {policy} joints, the {where} has {there}.
-
-    Found: {found:list}.
-    Why: LeRobot stops at the first control tick, or fills the missing numbers with zeros.
-    Do: {do}
-    """
+def shapes(wiring: Wiring) -> Iterator[Finding]:
     for place in ELSEWHERE:
         where, do = "data set", "Use the data set that this policy was trained on (--dataset.root)."
         if place == "robot":
@@ -112,7 +95,15 @@ def shapes(wiring: Wiring) -> Found:
         if apart:
             _, policy, there = apart[0]
             found = [f"{name} has {own} numbers in the policy and {other} in the {where}" for name, own, other in apart]
-            yield {"policy": policy, place: there}, locals()
+            yield Finding(
+                rule="joints-differ",
+                level="warning",
+                title=f"The policy has {policy} joints, the {where} has {there}",
+                found=f"{', '.join(found)}.",
+                why="LeRobot stops at the first control tick, or fills the missing numbers with zeros.",
+                do=do,
+                evidence={"policy": policy, place: there},
+            )
 
 
 def _size(feature: Feature | None) -> int:
@@ -120,14 +111,7 @@ def _size(feature: Feature | None) -> int:
     return feature.shape[0] if feature is not None and len(feature.shape) == 1 else 0
 
 
-@finding("units-differ", "warning")
-def units(wiring: Wiring) -> Found:
-    """The policy's {name} is in {unit}, and the robot's in {robot}.
-
-    Found: By the statistics none of its {count} joints exceeds {extent:.3g} ({joint}).
-    Why: The robot reads an action of {extent:.3g} in its own unit, so the arm hardly moves.
-    Do: Use the robot that the data was recorded with, or convert the data to this robot's unit and train again.
-    """
+def units(wiring: Wiring) -> Iterator[Finding]:
     for name in ("action", "observation.state"):
         wire = wiring.wire(name)
         robot = wire.ends.get("robot") if wire is not None else None
@@ -142,44 +126,53 @@ def units(wiring: Wiring) -> Found:
             if unit in WIDE_UNITS and (joint in extents or at in extents)
         }
         if own and max(own.values()) <= RADIANS:
-            widest = max(own, key=lambda joint: own[joint])
-            unit = "−1 to 1" if own[widest] <= NORMALISED else "radians"
+            widest, extent = max(own.items(), key=lambda pair: pair[1])
+            unit = "−1 to 1" if extent <= NORMALISED else "radians"
             takes = next(each for each in kinds if each in WIDE_UNITS)
-            words = {"name": name, "unit": unit, "count": len(own)}
-            yield {"extent": own[widest], "joint": widest, "robot": takes}, words
+            yield Finding(
+                rule="units-differ",
+                level="warning",
+                title=f"The policy's {name} is in {unit}, and the robot's in {takes}",
+                found=f"By the statistics none of its {len(own)} joints exceeds {extent:.3g} ({widest}).",
+                why=f"The robot reads an action of {extent:.3g} in its own unit, so the arm hardly moves.",
+                do="Use the robot that the data was recorded with, or convert the data to this robot's unit and train "
+                "again.",
+                evidence={"extent": extent, "joint": widest, "robot": takes},
+            )
 
 
-@finding("reach-beyond-limits", "warning")
-def limits(wiring: Wiring) -> Found:
-    """The policy will send {joint} beyond its limits.
-
-    Found: Its actions range from {low:.4g} to {high:.4g}{unit} ({reach.basis}); the calibration allows
-        {each.limit_low:.4g} to {each.limit_high:.4g}.
-    Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle. The arm of the
-        data was calibrated differently, or was another arm.
-    Do: Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir).{careful}
-    """
+def limits(wiring: Wiring) -> Iterator[Finding]:
     reach = wiring.reach
     for each in sorted(reach.joints, key=lambda each: -each.excess_share) if reach is not None else ():
         if reach is not None and each.excess_share > BEYOND:
             unit, joint = f" {reach.unit}" if reach.unit else "", each.joint.rpartition(".")[0] or each.joint
             careful = f" For the first runs: --robot.max_relative_target='{{{joint}: 5}}' and so on."
-            careful = "" if reach.capped else careful
-            yield {"joint": joint, "low": each.low, "high": each.high, "share": each.excess_share}, locals()
+            yield Finding(
+                rule="reach-beyond-limits",
+                level="warning",
+                title=f"The policy will send {joint} beyond its limits",
+                found=f"Its actions range from {each.low:.4g} to {each.high:.4g}{unit} ({reach.basis}); the "
+                f"calibration allows {each.limit_low:.4g} to {each.limit_high:.4g}.",
+                why="LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle. The "
+                "arm of the data was calibrated differently, or was another arm.",
+                do="Calibrate this arm like the arm of the data, or use that arm's file "
+                f"(--robot.calibration_dir).{'' if reach.capped else careful}",
+                evidence={"joint": joint, "low": each.low, "high": each.high, "share": each.excess_share},
+            )
 
 
-@finding("joints-differ", "warning")
-def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source: str) -> Found:
-    """The robot has other joints than {source}.
-
-    Found: {name}: the robot lacks {lacks}, and also has {has}.
-    Why: LeRobot matches numbers by their position, so a joint gets another joint's number.
-    Do: Use the robot that the policy was trained on (--robot.type).
-    """
+def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source: str) -> Iterator[Finding]:
     lacking = [joint for joint in learnt if joint not in robot]
     more = [joint for joint in robot if joint not in learnt]
-    words = {"lacks": ", ".join(lacking) or "none", "has": ", ".join(more) or "none"}
-    yield {"lacking": len(lacking), "more": len(more)}, words
+    yield Finding(
+        rule="joints-differ",
+        level="warning",
+        title=f"The robot has other joints than {source}",
+        found=f"{name}: the robot lacks {', '.join(lacking) or 'none'}, and also has {', '.join(more) or 'none'}.",
+        why="LeRobot matches numbers by their position, so a joint gets another joint's number.",
+        do="Use the robot that the policy was trained on (--robot.type).",
+        evidence={"lacking": len(lacking), "more": len(more)},
+    )
 
 
 def _extents(wire: WiredFeature, order: Sequence[str]) -> dict[str | int, float]:

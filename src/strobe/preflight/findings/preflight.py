@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.core.findings.texts import Found, finding
+from collections.abc import Iterator
+
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
+from strobe.core.results.finding import Finding
 from strobe.loops.results.motion import JointJump
 from strobe.preflight.findings.order import BEYOND
 from strobe.preflight.results.open_loop import HypothesisKind, NaiveName, PairedError
@@ -34,43 +37,50 @@ TITLES: dict[HypothesisKind, str] = {
 }
 
 
-@finding("wired-otherwise-{kind}", "warning")
-def better_hypotheses(result: PreflightResult, _: Thresholds) -> Found:
-    """Hypotheses that predict the recorded actions better than the present wiring.
-
-    Title: {title}
-    Found: If {hypothesis}, the policy predicts the recorded actions with R² = {other}; now R² = {now}. With that change
-        its error is {ratio:.2f} times as large{within}, over {paired.episodes} episodes.
-    Why: On the robot the policy would act as wrongly as here.
-    Do: {fix}
-    """
+def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    """Hypotheses that predict the recorded actions better than the present wiring."""
     for each in result.hypotheses:
         if each.outcome == "claimed" and (paired := each.paired) is not None:
-            title, fix, ends = TITLES[each.kind], each.fix, paired.interval
+            ends = paired.interval
             within = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends is not None else ""
-            other, now = _share(each.explained), _share(each.wired)
-            evidence = {"kind": each.kind, "hypothesis": each.name, "explained": each.explained, "wired": each.wired}
-            yield {**evidence, "ratio": paired.ratio}, locals()
+            yield Finding(
+                rule=f"wired-otherwise-{each.kind}",
+                level="warning",
+                title=TITLES[each.kind],
+                found=f"If {each.name}, the policy predicts the recorded actions with R² = {_share(each.explained)}; "
+                f"now R² = {_share(each.wired)}. With that change its error is {paired.ratio:.2f} times as "
+                f"large{within}, over {paired.episodes} episodes.",
+                why="On the robot the policy would act as wrongly as here.",
+                do=each.fix or "",
+                evidence={
+                    "kind": each.kind,
+                    "hypothesis": each.name,
+                    "explained": each.explained,
+                    "wired": each.wired,
+                    "ratio": paired.ratio,
+                },
+            )
 
 
-@finding("open-loop-explains-nothing", "warning")
-def explains_little(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy predicts these actions no better than {naive}.
-
-    Found: Its error is {part.rms:.2g} σ, that of {naive} {naive_rms:.2g} σ (σ: the spread of each action dimension). No
-        other wiring that Strobe tried predicts the actions better.
-    Why: The policy was not trained on data like this, or for too short a time, or its wiring differs in a way that
-        Strobe does not try. On the robot it would not do its task.
-    Do: Name the data that the policy was trained on, with --dataset.root=FOLDER.
-    """
+def explains_little(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     part = result.open_loop.whole if result.open_loop is not None else None
     if part is None or _any_claimed(result):
         return
     for name in ("hold still", "the last action", "the mean action"):
         error = next((each for each in part.naive if each.name == name), None)
         if error is not None and error.paired is not None and _is_no_better(error.paired, than_mean=name == NAIVEST):
-            naive, naive_rms = "holding still" if name == "hold still" else name, error.rms or 0
-            yield {"explained": part.explained}, locals()
+            naive = "holding still" if name == "hold still" else name
+            yield Finding(
+                rule="open-loop-explains-nothing",
+                level="warning",
+                title=f"The policy predicts these actions no better than {naive}",
+                found=f"Its error is {part.rms:.2g} σ, that of {naive} {error.rms or 0:.2g} σ (σ: the spread of each "
+                "action dimension). No other wiring that Strobe tried predicts the actions better.",
+                why="The policy was not trained on data like this, or for too short a time, or its wiring differs in "
+                "a way that Strobe does not try. On the robot it would not do its task.",
+                do="Name the data that the policy was trained on, with --dataset.root=FOLDER.",
+                evidence={"explained": part.explained},
+            )
             return
 
 
@@ -80,36 +90,36 @@ def _is_no_better(paired: PairedError, *, than_mean: bool) -> bool:
     return than_mean and (paired.interval is not None or paired.ratio >= 1)
 
 
-@finding("open-loop-learnt-by-heart", "info")
-def held_out_worse(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy overfits its training episodes.
-
-    Found: Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} held-out
-        episodes, where R² = {share} (σ: the spread of each action dimension).
-    Why: On the robot every episode is new.
-    Do: Train on more episodes, for fewer steps, or with image augmentation.
-    """
+def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     parts = {part.name: part for part in result.open_loop.parts} if result.open_loop is not None else {}
     training, other = parts.get("training"), parts.get("held out")
     if training is not None and other is not None and training.rms > 0 and other.rms > WORSE * training.rms:
-        share = _share(other.explained)
-        yield {"ratio": other.rms / training.rms}, locals()
+        yield Finding(
+            rule="open-loop-learnt-by-heart",
+            level="info",
+            title="The policy overfits its training episodes",
+            found=f"Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} "
+            f"held-out episodes, where R² = {_share(other.explained)} (σ: the spread of each action dimension).",
+            why="On the robot every episode is new.",
+            do="Train on more episodes, for fewer steps, or with image augmentation.",
+            evidence={"ratio": other.rms / training.rms},
+        )
 
 
-@finding("open-loop-explains", "good")
-def explains_well(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy predicts the recorded actions with R² = {share}.
-
-    Found: Over {part.episodes} episodes its error is smaller than that of {others}.
-    Why: With this wiring the policy acts on these frames as in its training.
-    """
+def explains_well(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     part = result.open_loop.whole if result.open_loop is not None else None
     if part is None or part.explained < WELL or _any_claimed(result):
         return
     naive = {each.name: each.paired.smaller for each in part.naive if each.paired is not None}
     if naive and all(smaller is True for smaller in naive.values()):
-        share, others = _share(part.explained), _join_names(list(naive))
-        yield {"explained": part.explained}, locals()
+        yield Finding(
+            rule="open-loop-explains",
+            level="good",
+            title=f"The policy predicts the recorded actions with R² = {_share(part.explained)}",
+            found=f"Over {part.episodes} episodes its error is smaller than that of {units.join_names(list(naive))}.",
+            why="With this wiring the policy acts on these frames as in its training.",
+            evidence={"explained": part.explained},
+        )
 
 
 def _any_claimed(result: PreflightResult) -> bool:
@@ -120,21 +130,7 @@ def _share(share: float | None) -> str:
     return "–" if share is None else f"{share:.2f}"
 
 
-def _join_names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-@finding("first-jump-far", "warning")
-def far_jump(result: PreflightResult, _: Thresholds) -> Found:
-    """The first action makes {first.joint} jump by {spreads:.1f} σ.
-
-    Found: On the first frames of {jump.episodes} episodes the first action is {predicted:.3g} from the recorded state
-        (median; σ is the spread of the recorded actions). No recorded first action is more than {recorded:.3g} from its
-        state. No recorded action is more than {usual:.3g} from its state or from the action before it.{others}
-    Why: A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.
-    Do: Find the cause of the wrong actions: statistics, order, unit, or a hypothesis that predicts the actions
-        better.{careful}
-    """
+def far_jump(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     jump, reach = result.open_loop.first_jump if result.open_loop is not None else None, result.wiring.reach
     if jump is None or jump.episodes < FEWEST_EPISODES:
         return
@@ -142,12 +138,29 @@ def far_jump(result: PreflightResult, _: Thresholds) -> Found:
         return
     far = sorted((joint for joint in jump.joints if is_far(joint)), key=lambda joint: -joint.predicted / joint.spread)
     if far:
-        first, spreads = far[0], far[0].predicted / far[0].spread
+        first = far[0]
         others = f" Also far: {', '.join(joint.joint for joint in far[1:])}." if len(far) > 1 else ""
         capped = reach is not None and reach.capped
         careful = "" if capped else " For the first runs: --robot.max_relative_target=5."
-        evidence = {"joint": first.joint, "predicted": first.predicted, "recorded": first.recorded_largest}
-        yield {**evidence, "usual": first.usual, "spread": first.spread}, locals()
+        yield Finding(
+            rule="first-jump-far",
+            level="warning",
+            title=f"The first action makes {first.joint} jump by {first.predicted / first.spread:.1f} σ",
+            found=f"On the first frames of {jump.episodes} episodes the first action is {first.predicted:.3g} from "
+            "the recorded state (median; σ is the spread of the recorded actions). No recorded first action is more "
+            f"than {first.recorded_largest:.3g} from its state. No recorded action is more than {first.usual:.3g} "
+            f"from its state or from the action before it.{others}",
+            why="A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.",
+            do="Find the cause of the wrong actions: statistics, order, unit, or a hypothesis that predicts the "
+            f"actions better.{careful}",
+            evidence={
+                "joint": first.joint,
+                "predicted": first.predicted,
+                "recorded": first.recorded_largest,
+                "usual": first.usual,
+                "spread": first.spread,
+            },
+        )
 
 
 def is_far(joint: JointJump) -> bool:
@@ -155,16 +168,7 @@ def is_far(joint: JointJump) -> bool:
     return 0 < FAR_SPREADS * joint.spread < joint.predicted and joint.predicted > FAR_USUAL * joint.usual
 
 
-@finding("predicted-beyond-limits", "warning")
-def predicted_limits(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy sends {joint} beyond its limits on recorded frames.
-
-    Found: On {frames} recorded frames it predicted {low:.4g} to {high:.4g}{unit}. The calibration allows {least:.4g} to
-        {most:.4g}.
-    Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle.
-    Do: Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir). If the data stays
-        within the limits, the policy does not act as in its training.{careful}
-    """
+def predicted_limits(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     loop, reach = result.open_loop, result.wiring.reach
     if loop is None or reach is None:
         return
@@ -177,7 +181,17 @@ def predicted_limits(result: PreflightResult, _: Thresholds) -> Found:
             joint, careful = each.joint.rpartition(".")[0] or each.joint, ""
             if not reach.capped:
                 careful = f" For the first runs: --robot.max_relative_target='{{{joint}: 5}}' and so on."
-            yield {"joint": joint, "low": low, "high": high, "share": share}, locals()
+            yield Finding(
+                rule="predicted-beyond-limits",
+                level="warning",
+                title=f"The policy sends {joint} beyond its limits on recorded frames",
+                found=f"On {frames} recorded frames it predicted {low:.4g} to {high:.4g}{unit}. The calibration "
+                f"allows {least:.4g} to {most:.4g}.",
+                why="LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle.",
+                do="Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir). If "
+                f"the data stays within the limits, the policy does not act as in its training.{careful}",
+                evidence={"joint": joint, "low": low, "high": high, "share": share},
+            )
 
 
 RULES = (better_hypotheses, far_jump, predicted_limits, explains_little, held_out_worse, explains_well)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.findings.texts import Found, finding
+from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
@@ -12,50 +12,45 @@ SHOWN = 4  # dimensions that are named
 JITTER = 0.1  # degrees: a smaller spread is the encoder's noise, and 1° off is 10 σ or more
 
 
-@finding("statistics-absent", "warning")
-def absent(wiring: Wiring) -> Found:
-    """Nothing normalises {feature}.
-
-    Found: {file} should normalise {named.name} ({norm.mode}) and has no {lacking} for it{where}.
-    Why: LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.
-    Do: {do}
-    """
+def absent(wiring: Wiring) -> Iterator[Finding]:
     # The normaliser returns its input unchanged (lerobot #4446, #4415).
     for wire, place, named, norm in _iter_normalised_features(wiring):
         if lacks := [name for name in norm.required_statistics if not norm.statistics.get(name)]:
-            others, lacking = _elsewhere(wiring, place, named), " or ".join(lacks)
+            others = _elsewhere(wiring, place, named)
             where = f"; it has statistics for {', '.join(others)}" if others else ""
             way = "hands the policy raw numbers"
             if place == "postprocessor":
                 way = "sends the policy's normalised numbers to the robot"
-            file, do = _file(wiring, place), _statistics_remedy(wiring, others)
-            yield {"feature": wire.name, "place": place}, locals()
+            yield Finding(
+                rule="statistics-absent",
+                level="warning",
+                title=f"Nothing normalises {wire.name}",
+                found=f"{_file(wiring, place)} should normalise {named.name} ({norm.mode}) and has no "
+                f"{' or '.join(lacks)} for it{where}.",
+                why=f"LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.",
+                do=_statistics_remedy(wiring, others),
+                evidence={"feature": wire.name, "place": place},
+            )
 
 
-@finding("statistics-in-weights", "warning")
-def statistics_in_weights(wiring: Wiring) -> Found:
-    """The statistics are inside the weights, where LeRobot no longer reads them.
-
-    Found: {tensors} tensors, such as {first}, are statistics{no_processor}.
-    Why: LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load the
-        weights, and the policy runs without normalisation.
-    Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with these statistics in its processors.
-    """
+def statistics_in_weights(wiring: Wiring) -> Iterator[Finding]:
     # lerobot #4655, #4649
     if wiring.weights is not None and (names := wiring.weights.statistics):
         no_processor = "" if "preprocessor" in wiring.sources else ", and there is no policy_preprocessor.json"
-        words = {"first": names[0], "no_processor": no_processor, "policy": wiring.sources["policy"]}
-        yield {"tensors": len(names)}, words
+        yield Finding(
+            rule="statistics-in-weights",
+            level="warning",
+            title="The statistics are inside the weights, where LeRobot no longer reads them",
+            found=f"{len(names)} tensors, such as {names[0]}, are statistics{no_processor}.",
+            why="LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load "
+            "the weights, and the policy runs without normalisation.",
+            do=f"strobe preflight --policy.path={wiring.sources['policy']} --fix=FOLDER writes a copy with these "
+            "statistics in its processors.",
+            evidence={"tensors": len(names)},
+        )
 
 
-@finding("statistics-not-numbers", "warning")
-def non_numeric_statistics(wiring: Wiring) -> Found:
-    """Statistics of {feature} are NaN or infinite.
-
-    Found: In {file} the statistics of {name} are NaN or infinite for {wrong}.
-    Why: Every action that is computed with them is NaN.
-    Do: {do}
-    """
+def non_numeric_statistics(wiring: Wiring) -> Iterator[Finding]:
     for wire, place, named, norm in _iter_normalised_features(wiring):
         wrong = {
             _dimension(named, index)
@@ -64,19 +59,19 @@ def non_numeric_statistics(wiring: Wiring) -> Found:
             if value is None
         }
         if wrong:
-            words = {"file": _file(wiring, place), "name": named.name, "do": _statistics_remedy(wiring, [])}
-            yield {"feature": wire.name, "dimensions": len(wrong)}, {**words, "wrong": _join_names(sorted(wrong))}
+            yield Finding(
+                rule="statistics-not-numbers",
+                level="warning",
+                title=f"Statistics of {wire.name} are NaN or infinite",
+                found=f"In {_file(wiring, place)} the statistics of {named.name} are NaN or infinite for "
+                f"{_join_names(sorted(wrong))}.",
+                why="Every action that is computed with them is NaN.",
+                do=_statistics_remedy(wiring, []),
+                evidence={"feature": wire.name, "dimensions": len(wrong)},
+            )
 
 
-@finding("statistics-flat", "{level}")
-def flat(wiring: Wiring) -> Found:
-    """{joints} of {feature} {word} in training: {first_size}.
-
-    Found: By the statistics ({norm.mode}) {listed}.
-    Why: At another position on the robot the policy gets a number that it has never seen.
-    Do: Keep the robot's joint at the position of the training: {where:list}. Or train on data in which it moves, or
-        train without it.
-    """
+def flat(wiring: Wiring) -> Iterator[Finding]:
     # It stood still, or only jittered: a small motion becomes a huge number.
     for wire, place, named, norm in _iter_normalised_features(wiring):
         if place != "preprocessor" or wire.kind in ("image", "action"):
@@ -95,14 +90,19 @@ def flat(wiring: Wiring) -> Found:
         names = {at: _joint(wiring, wire, named, at) for at in (*never, *hardly)}
         sizes = [f"1{_degrees(units, at)} off is {_times(norm.mode, found[at])}" for at in names]
         listed = _join_dimensions([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
-        joints, word = (
-            _join_names([names[at] for at in never or hardly]),
-            "never moved" if never else "had almost no range",
-        )
-        first_size = sizes[0]
+        joints = _join_names([names[at] for at in never or hardly])
+        word = "never moved" if never else "had almost no range"
         where = [f"{names[at]} at {found[at].centre:.4g}" for at in list(names)[:SHOWN]]
-        level = "warning" if robot is not None else "info"
-        yield {"feature": wire.name, "dimensions": len(names), "joint": next(iter(names.values()))}, locals()
+        yield Finding(
+            rule="statistics-flat",
+            level="warning" if robot is not None else "info",
+            title=f"{joints} of {wire.name} {word} in training: {sizes[0]}",
+            found=f"By the statistics ({norm.mode}) {listed}.",
+            why="At another position on the robot the policy gets a number that it has never seen.",
+            do=f"Keep the robot's joint at the position of the training: {', '.join(where)}. Or train on data in "
+            "which it moves, or train without it.",
+            evidence={"feature": wire.name, "dimensions": len(names), "joint": next(iter(names.values()))},
+        )
 
 
 def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str:
@@ -121,14 +121,7 @@ def _times(mode: str, scale: Scale) -> str:
     return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times half the range"
 
 
-@finding("statistics-of-other-data", "warning")
-def foreign_statistics(wiring: Wiring) -> Found:
-    """The statistics of {feature} do not match this data.
-
-    Found: In {file} {shown}.
-    Why: The policy treats unusual positions as usual ones, and its actions are scaled for other data.
-    Do: If the policy was trained on this data: {fix} If not, name its training data with --dataset.root=FOLDER.
-    """
+def foreign_statistics(wiring: Wiring) -> Iterator[Finding]:
     # The numbers that the mode reads are compared. FlashRT #70 is one of its kind.
     for wire, place, named, norm in _iter_normalised_features(wiring):
         if wiring.absolute_where_relative(wire, place):
@@ -139,12 +132,16 @@ def foreign_statistics(wiring: Wiring) -> Found:
             for index, (here, there) in wire.foreign_dimensions(place).items()
         ]
         if far:
-            words = {
-                "file": _file(wiring, place),
-                "shown": _join_dimensions(far),
-                "fix": _statistics_remedy(wiring, []),
-            }
-            yield {"feature": wire.name, "place": place, "dimensions": len(far)}, words
+            yield Finding(
+                rule="statistics-of-other-data",
+                level="warning",
+                title=f"The statistics of {wire.name} do not match this data",
+                found=f"In {_file(wiring, place)} {_join_dimensions(far)}.",
+                why="The policy treats unusual positions as usual ones, and its actions are scaled for other data.",
+                do=f"If the policy was trained on this data: {_statistics_remedy(wiring, [])} If not, name its "
+                "training data with --dataset.root=FOLDER.",
+                evidence={"feature": wire.name, "place": place, "dimensions": len(far)},
+            )
 
 
 def _join_dimensions(dimensions: Sequence[str]) -> str:

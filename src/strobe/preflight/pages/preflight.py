@@ -45,7 +45,7 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     facts += [("Device", _device(result.wiring)), ("Call", _call(result.wiring))]
-    return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
+    return frame.document(result, answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
 def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
@@ -53,7 +53,8 @@ def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
     return reach.figures(result) | open_loop.figures(result)
 
 
-def _answers(result: PreflightResult) -> list[str]:
+def answers(result: PreflightResult) -> list[str]:
+    """Return the verdict, the faults and the next step."""
     serious = [finding for finding in result.findings if finding.level == "warning"]
     serious.sort(key=lambda finding: (finding.rule.startswith("data-"), finding.rule == UNCLEAR))
     sentences = [_verdict(result, serious)]

@@ -69,11 +69,12 @@ def wiring_of_run(
     return WiringLook(wiring, look.notes)
 
 
-def extend_answer(result: Result, flags: object, config: object) -> None:
+def extend_answer(result: Result, config: InputFlags) -> None:
     """Add the wiring of the policy and the data set that a study's flags name to its answer."""
-    if isinstance(flags, PolicyOptions) and isinstance(config, InputFlags):
+    policy = config.subject
+    if isinstance(policy, PolicyOptions):
         data, episodes = (config.dataset.root, config.dataset.episodes) if config.dataset is not None else (None, None)
-        look = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides, episodes=episodes)
+        look = wiring_of_run(policy.path, data, rename=config.rename_map, settings=policy.overrides, episodes=episodes)
         look.extend_result(result)
 
 

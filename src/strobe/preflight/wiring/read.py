@@ -236,7 +236,7 @@ def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: 
     observed = int(config.get("n_obs_steps") or 1)
     steps_field = next((name for name in _STEPS if isinstance(config.get(name), int)), "")
     # A policy with a horizon predicts actions from its first observation on (LeRobot's diffusion and its kin).
-    reach = int(config["horizon"]) - observed + 1 if config.get("horizon") and config.get("type") != "tdmpc" else chunk
+    reach = int(config["horizon"]) - observed + 1 if config.get("horizon") else chunk
     return Timing(
         chunk=chunk,
         executed=config.get("n_action_steps"),

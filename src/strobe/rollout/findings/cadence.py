@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from strobe.core.findings.machine import steadier_clocks
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import ms
+from strobe.core.findings.view import ms, percent
+from strobe.core.results.finding import Finding
 from strobe.core.results.subject import Machine
 from strobe.loops.results.rollout import Cause, RolloutResult
 
@@ -24,16 +26,7 @@ WHY: dict[Cause, str] = {
 SHORT_CAUSES: dict[Cause, str] = {"clocks and gaps": "the gaps between calls", "on the CPU": "CPU time"}
 
 
-@finding("robot-slower", "warning")
-def robot_slower(result: RolloutResult, _: Thresholds) -> Found:
-    """A call takes {ratio:more} longer on the robot than on the bench: {short}.
-
-    Found: median {on_robot.wall_ms:ms} on the robot ({on_robot.calls:,} calls), {on_bench.wall_ms:ms} on the bench
-        ({on_bench.calls:,} calls). The difference by cause: {parts}.
-    Why: {why}
-    Do: {do}
-    Gain: up to {cause_ms:ms} per call (measured)
-    """
+def robot_slower(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     bench = result.rollout.bench
     if bench is None or bench.verdict is None or not bench.shares:
         return
@@ -41,9 +34,19 @@ def robot_slower(result: RolloutResult, _: Thresholds) -> Found:
     if on_bench is None or on_robot is None or bench.verdict.kind != "slower" or ratio < 1 + MIN_ROBOT_COST:
         return
     cause = bench.shares[0].cause
-    short, why, do = SHORT_CAUSES.get(cause, cause), WHY[cause], _remedy(result.machine, cause)
     parts = "; ".join(f"{share.cause} {ms(share.ms)}" for share in bench.shares if share.ms > 0)
-    yield {"ratio": ratio, "cause": cause, "cause_ms": bench.shares[0].ms}, locals()
+    yield Finding(
+        rule="robot-slower",
+        level="warning",
+        title=f"A call takes {percent(ratio - 1)} longer on the robot than on the bench: "
+        f"{SHORT_CAUSES.get(cause, cause)}",
+        found=f"median {ms(on_robot.wall_ms)} on the robot ({on_robot.calls:,} calls), {ms(on_bench.wall_ms)} on the "
+        f"bench ({on_bench.calls:,} calls). The difference by cause: {parts}.",
+        why=WHY[cause],
+        do=_remedy(result.machine, cause),
+        gain=f"up to {ms(bench.shares[0].ms)} per call (measured)",
+        evidence={"ratio": ratio, "cause": cause, "cause_ms": bench.shares[0].ms},
+    )
 
 
 def _remedy(machine: Machine, cause: Cause) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.loops.results.rollout import Failure, Remote, RolloutResult
 from strobe.servers.findings import SMALL_MS
@@ -17,26 +17,27 @@ WITH_HISTORY = ("diffusion", "tdmpc", "vqbet")
 MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
 
 
-@finding("serialisation", "warning")
-def serialisation(result: RolloutResult, _: Thresholds) -> Found:
-    """{share:whole percent} of a round trip is serialisation.
-
-    Found: Pickling and sending take {took:,.0f} of {whole:,.0f} ms{size}.
-    Why: Images are sent uncompressed. The control loop waits until the server has received them.
-    Do: Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images to the
-        policy's size in any case.{jpeg}
-    """
+def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     remote = result.rollout.remote
     share = None if remote is None else remote.serialisation
     if remote is None or remote.trip is None or share is None or share < MAX_SERIALISATION:
         return
-    whole, took, sizes = remote.trip.median, share * remote.trip.median, remote.observation_bytes
+    took, sizes = share * remote.trip.median, remote.observation_bytes
     if took >= SMALL_MS:
         size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"
         saves = remote.encoding.saves_ms if remote.encoding is not None else None
         jpeg = " JPEG of quality 95, which LeRobot does not send, would save about {:.0f} ms of each."
         jpeg = jpeg.format(saves) if saves is not None and saves > 0 else ""
-        yield {"share": share, "gain_share": share}, locals()
+        yield Finding(
+            rule="serialisation",
+            level="warning",
+            title=f"{100 * share:.0f} % of a round trip is serialisation",
+            found=f"Pickling and sending take {took:,.0f} of {remote.trip.median:,.0f} ms{size}.",
+            why="Images are sent uncompressed. The control loop waits until the server has received them.",
+            do="Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images "
+            f"to the policy's size in any case.{jpeg}",
+            evidence={"share": share, "gain_share": share},
+        )
 
 
 def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -50,58 +51,54 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
         f"time. 95 % of the round trips took at most {remote.trip.p95:,.0f} ms."
     )
     if has_dropped_observations(remote):
-        yield from _similar(remote, share, seen)
+        dropped = 0 if remote.decisions is None else remote.decisions.similar
+        yield Finding(
+            rule="similar-filter",
+            level="warning",
+            title="The server drops observations as similar until the queue is empty",
+            found=f"{seen} {remote.asked_late:,} of {remote.trips:,} round trips began with an empty queue. The "
+            f"server had dropped earlier observations as similar ({dropped:,} in all).",
+            why="The server drops an observation whose joints are within 1 of the last observation that it used (L2 "
+            "distance, in the robot's unit). It accepts one when the queue is empty, and the robot then waits for a "
+            "whole round trip.",
+            do="Give --robot.use_degrees=true if the joints are not in degrees (SO arms): a joint soon moves by a "
+            "degree. LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.",
+            evidence={"starved": share, "gain_share": share, "asked_late": remote.asked_late},
+        )
     else:
-        yield from _late(result, remote, share, seen)
+        yield Finding(
+            rule="remote-starvation",
+            level="warning",
+            title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
+            found=f"{seen} The client sends an observation when the queue holds {remote.threshold:g} of a chunk or "
+            "less.",
+            why="The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot "
+            "logs nothing.",
+            do=units.capital(_awake(remote) + _enough(result, remote)),
+            evidence={"starved": share, "gain_share": share},
+        )
 
 
-@finding("similar-filter", "warning")
-def _similar(remote: Remote, share: float, seen: str) -> Found:
-    """The server drops observations as similar until the queue is empty.
-
-    Found: {seen} {asked_late:,} of {remote.trips:,} round trips began with an empty queue. The server had dropped
-        earlier observations as similar ({dropped:,} in all).
-    Why: The server drops an observation whose joints are within 1 of the last observation that it used (L2 distance, in
-        the robot's unit). It accepts one when the queue is empty, and the robot then waits for a whole round trip.
-    Do: Give --robot.use_degrees=true if the joints are not in degrees (SO arms): a joint soon moves by a degree.
-        LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.
-    """
-    dropped = 0 if remote.decisions is None else remote.decisions.similar
-    yield {"starved": share, "gain_share": share, "asked_late": remote.asked_late}, {"dropped": dropped}
-
-
-@finding("remote-starvation", "warning")
-def _late(result: RolloutResult, remote: Remote, share: float, seen: str) -> Found:
-    """The robot had no action for {result.rollout.queue.starved_ms:,.0f} ms.
-
-    Found: {seen} The client sends an observation when the queue holds {remote.threshold:g} of a chunk or less.
-    Why: The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs nothing.
-    Do: {do:capital}
-    """
-    yield {"starved": share, "gain_share": share}, {"do": _awake(remote) + _enough(result, remote)}
-
-
-@finding("requests-fail", "warning")
-def failing(result: RolloutResult, _: Thresholds) -> Found:
-    """Requests that ended in an exception, which LeRobot's server keeps to itself.
-
-    Title: {requests} failed{where}: {exception}
-    Found: {raised}{dropped}
-    Why: {why}
-    Do: {do}
-    """
+def failing(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Requests that ended in an exception, which LeRobot's server keeps to itself."""
     remote = result.rollout.remote
     if remote is None:
         return
     for failure in remote.failures:
         requests, where, count = failure.request, "", failure.count
         if requests == "GetActions":
-            requests = f"{count:,} {'request' if count == 1 else 'requests'} for a chunk"
+            requests = f"{units.count(count, 'request')} for a chunk"
             where = " in the policy server" if failure.place else ""
         exception = failure.error.partition(":")[0].partition(",")[0]
-        raised, dropped = _describe_failure(failure), _dropped_since(remote)
-        why, do = _price(failure), _failure_remedy(result, failure)
-        yield {"count": count, "error": failure.error, "place": failure.place}, locals()
+        yield Finding(
+            rule="requests-fail",
+            level="warning",
+            title=f"{requests} failed{where}: {exception}",
+            found=f"{_describe_failure(failure)}{_dropped_since(remote)}",
+            why=_price(failure),
+            do=_failure_remedy(result, failure),
+            evidence={"count": count, "error": failure.error, "place": failure.place},
+        )
 
 
 def _describe_failure(failure: Failure) -> str:
@@ -147,18 +144,19 @@ def _failure_remedy(result: RolloutResult, failure: Failure) -> str:
     )
 
 
-@finding("no-chunk", "warning")
-def empty_chunks(result: RolloutResult, _: Thresholds) -> Found:
-    """The policy server sent an empty answer to each request for a chunk.
-
-    Found: All {empty:,} answers were empty. The client sent {observations:,} observations.
-    Why: LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came within its
-        --obs_queue_timeout.
-    Do: Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.
-    """
+def empty_chunks(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     remote = result.rollout.remote
     if remote is not None and remote.empty and not remote.trips and remote.observations and not remote.failures:
-        yield {"empty": remote.empty, "observations": remote.observations}
+        yield Finding(
+            rule="no-chunk",
+            level="warning",
+            title="The policy server sent an empty answer to each request for a chunk",
+            found=f"All {remote.empty:,} answers were empty. The client sent {remote.observations:,} observations.",
+            why="LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came "
+            "within its --obs_queue_timeout.",
+            do="Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.",
+            evidence={"empty": remote.empty, "observations": remote.observations},
+        )
 
 
 def has_dropped_observations(remote: Remote) -> bool:

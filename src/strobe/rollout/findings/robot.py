@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
 from strobe.core.results.data import Quantiles
 from strobe.core.results.finding import Finding
 from strobe.loops.results.arm import Bus
@@ -45,79 +45,86 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
     return list(islice(chain(*worst, _slow(bus, arm, thresholds)), 1))
 
 
-@finding("stale-observations", "warning")
-def _stale(rollout: Rollout, bus: Bus) -> Found:
-    """Motor positions lag by {tick_ms:.0f} ms, one control tick{until}.
-
-    Found: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request{last}.
-    Why: One answer came after the driver's time limit. The driver sent its request again and took the late answer as
-        the new one. It has been one answer behind since, because its serial library never empties the port's input.
-        LeRobot logs nothing.
-    Do: Start the run again: connecting flushes the serial buffer. Throw recordings of this run away, because every
-        observation was {tick_ms:.0f} ms older than its time stamp. Give the adapter a latency timer of 1 ms and a USB
-        port of its own. Run nothing else on this machine.
-    """
+def _stale(rollout: Rollout, bus: Bus) -> Iterator[Finding]:
     if bus.stale >= MAX_STALE_READS and bus.stale_from_s is not None:
         until, last = (", until the run's end", ", also the last one") if bus.stale_at_end else ("", "")
         tick_ms = 1e3 / rollout.fps
-        yield {"stale": bus.stale, "from_s": bus.stale_from_s}, locals()
+        yield Finding(
+            rule="stale-observations",
+            level="warning",
+            title=f"Motor positions lag by {tick_ms:.0f} ms, one control tick{until}",
+            found=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads got the answer to an earlier request{last}.",
+            why="One answer came after the driver's time limit. The driver sent its request again and took the late "
+            "answer as the new one. It has been one answer behind since, because its serial library never empties the "
+            "port's input. LeRobot logs nothing.",
+            do="Start the run again: connecting flushes the serial buffer. Throw recordings of this run away, because "
+            f"every observation was {tick_ms:.0f} ms older than its time stamp. Give the adapter a latency timer of 1 "
+            "ms and a USB port of its own. Run nothing else on this machine.",
+            evidence={"stale": bus.stale, "from_s": bus.stale_from_s},
+        )
 
 
-@finding("motors-gone", "warning")
-def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
-    """The motors{arm} stopped answering, and that ended the run.
-
-    Found: {stated}. {lost:,} requests had no answer, {damaged:,} a damaged one.
-    Why: LeRobot sends the request {asks} and then ends the run. One silent servo is enough, because all servos are read
-        together.
-    Do: Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs. Connect
-        again: LeRobot then names the ids that do not answer.
-    """
+def _stopped_answering(error: str, bus: Bus, arm: str) -> Iterator[Finding]:
     if any(word in error for word in _BUS_WORDS):
-        yield {"lost": bus.lost, "damaged": bus.damaged}, {"stated": error.rstrip("."), "asks": _asks(error)}
+        yield Finding(
+            rule="motors-gone",
+            level="warning",
+            title=f"The motors{arm} stopped answering, and that ended the run",
+            found=f"{error.rstrip('.')}. {bus.lost:,} requests had no answer, {bus.damaged:,} a damaged one.",
+            why=f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, because "
+            "all servos are read together.",
+            do="Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs. "
+            "Connect again: LeRobot then names the ids that do not answer.",
+            evidence={"lost": bus.lost, "damaged": bus.damaged},
+        )
 
 
-@finding("lost-answers", "warning")
-def _lost_answers(bus: Bus, arm: str) -> Found:
-    """Motors{arm} did not answer in time, and the driver repeated its request.
-
-    Found: {lost:,} requests in {bus.failed_reads:,} of {reads:,} reads had no answer. These reads took a median of
-        {failed_ms:,.1f} ms, the others {bus.ms.median:,.1f} ms.
-    Why: The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. LeRobot
-        logs this only at debug level.
-    Do: Check the cable between the servos, and the supply's voltage under load. Run nothing else on this machine: a
-        busy machine can miss an answer that came.
-    """
+def _lost_answers(bus: Bus, arm: str) -> Iterator[Finding]:
     if bus.lost and bus.lost >= bus.damaged and bus.failed_ms is not None:
-        yield {"lost": bus.lost, "failed_ms": bus.failed_ms.median}, {"reads": bus.failed_reads + bus.ms.n}
+        yield Finding(
+            rule="lost-answers",
+            level="warning",
+            title=f"Motors{arm} did not answer in time, and the driver repeated its request",
+            found=f"{bus.lost:,} requests in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no "
+            f"answer. These reads took a median of {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} ms.",
+            why=f"The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits "
+            "too. LeRobot logs this only at debug level.",
+            do="Check the cable between the servos, and the supply's voltage under load. Run nothing else on this "
+            "machine: a busy machine can miss an answer that came.",
+            evidence={"lost": bus.lost, "failed_ms": bus.failed_ms.median},
+        )
 
 
-@finding("damaged-answers", "warning")
-def _damaged_answers(bus: Bus, arm: str) -> Found:
-    """Answers of the motors{arm} were damaged, and the driver repeated its request.
-
-    Found: {damaged:,} answers in {bus.failed_reads:,} of {reads:,} reads were damaged. These reads took a median of
-        {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} ms.
-    Why: A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the run ends.
-    Do: The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. Change the
-        cable first.
-    """
+def _damaged_answers(bus: Bus, arm: str) -> Iterator[Finding]:
     if bus.damaged and bus.failed_ms is not None:
-        yield {"damaged": bus.damaged}, {"reads": bus.failed_reads + bus.ms.n}
+        yield Finding(
+            rule="damaged-answers",
+            level="warning",
+            title=f"Answers of the motors{arm} were damaged, and the driver repeated its request",
+            found=f"{bus.damaged:,} answers in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads were "
+            f"damaged. These reads took a median of {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} "
+            "ms.",
+            why="A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the "
+            "run ends.",
+            do="The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. "
+            "Change the cable first.",
+            evidence={"damaged": bus.damaged},
+        )
 
 
-@finding("slow-bus", "warning")
-def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Found:
-    """The motors{arm} answer slowly.
-
-    Found: A read of all motors took {took}. The reading thread had a CPU for {bus.on_cpu:.0%} of that time, so the bus
-        is what takes it.
-    Why: Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.
-    Do: echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo answers late,
-        look at the return delay in its register 7.
-    """
+def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Iterator[Finding]:
     if bus.ms.median >= thresholds.bus_read_ms and bus.on_cpu >= 0.5:
-        yield {"read_ms": bus.ms.median}, {"took": spread_in_words(bus.ms, 1)}
+        yield Finding(
+            rule="slow-bus",
+            level="warning",
+            title=f"The motors{arm} answer slowly",
+            found=f"A read of all motors took {spread_in_words(bus.ms, 1)}. The reading thread had a CPU for "
+            f"{bus.on_cpu:.0%} of that time, so the bus is what takes it.",
+            why="Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.",
+            do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo "
+            "answers late, look at the return delay in its register 7.",
+            evidence={"read_ms": bus.ms.median},
+        )
 
 
 def _asks(error: str) -> str:
@@ -131,35 +138,24 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A control thread that waits for a CPU, or for the interpreter."""
     rollout, bus = result.rollout, result.rollout.bus
     if bus is not None and waits_for_interpreter(rollout, thresholds):
-        yield from _fighting_threads(bus)
+        yield Finding(
+            rule="threads-fight",
+            level="warning",
+            title="Other threads of this process hold up the control loop",
+            found=f"A read of the motors took {spread_in_words(bus.ms, 1)}. Its loop never sleeps, but had a CPU for "
+            f"only {bus.on_cpu:.0%} of that time; for {bus.blocked:.0%} another thread blocked it.",
+            why="Python runs one thread at a time. For each step the driver's loop must get the interpreter back from "
+            "a busy thread, such as the inference, an encoder or a viewer. That can take 5 ms.",
+            do="The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in "
+            "Python. You can run without recording and without the display (--display_data=false).",
+            evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
+        )
     elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
         yield from _missing_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
 
 
-@finding("threads-fight", "warning")
-def _fighting_threads(bus: Bus) -> Found:
-    """Other threads of this process hold up the control loop.
-
-    Found: A read of the motors took {took}. Its loop never sleeps, but had a CPU for only {bus.on_cpu:.0%} of that
-        time; for {blocked:.0%} another thread blocked it.
-    Why: Python runs one thread at a time. For each step the driver's loop must get the interpreter back from a busy
-        thread, such as the inference, an encoder or a viewer. That can take 5 ms.
-    Do: The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in Python.
-        You can run without recording and without the display (--display_data=false).
-    """
-    yield {"blocked": bus.blocked, "read_ms": bus.ms.median}, {"took": spread_in_words(bus.ms, 1)}
-
-
-@finding("{rule}", "warning", ("busy-machine", "busy-process"))
-def _missing_cpu(turns: Turns, *, policy: bool) -> Found:
-    """A control thread that is ready and has no CPU.
-
-    Title: {who} the CPU from the control loop
-    Found: The control thread was ready and had no CPU for {waited:.0%} of the run. This process kept
-        {turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.
-    Why: Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.
-    Do: {do}
-    """
+def _missing_cpu(turns: Turns, *, policy: bool) -> Iterator[Finding]:
+    """A control thread that is ready and has no CPU."""
     rule = "busy-process"
     if turns.other_cpus >= turns.own_cpus:
         rule, who = "busy-machine", "Other processes take"
@@ -174,7 +170,16 @@ def _missing_cpu(turns: Turns, *, policy: bool) -> Found:
             "No policy runs in this process. The trace shows which thread runs at that time: an encoder, a camera or a "
         )
         do += "viewer. Give --dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
-    yield {"waited": turns.waited_share, "gain_share": turns.waited_share}, locals()
+    yield Finding(
+        rule=rule,
+        level="warning",
+        title=f"{who} the CPU from the control loop",
+        found=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process "
+        f"kept {turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
+        why="Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.",
+        do=do,
+        evidence={"waited": turns.waited_share, "gain_share": turns.waited_share},
+    )
 
 
 def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
@@ -194,48 +199,44 @@ def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
     return bus is not None and bus.ms.median >= thresholds.bus_read_ms and bus.blocked >= 0.5
 
 
-@finding("real-time-thread", "warning")
-def real_time(result: RolloutResult, _: Thresholds) -> Found:
-    """A video encoder made the control thread real-time.
-
-    Found: The control thread started as {before}, and was {after} {since}.
-    Why: LeRobot's video encoder, SVT-AV1, makes the thread that opens it real-time if it may: as root, or in a
-        container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not the
-        inference, and no thread that it starts later.
-    Do: Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as root, or
-        start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` fixes a running process.
-    """
+def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     scheduling = result.rollout.scheduling
     if scheduling is not None and not scheduling.real_time_before and scheduling.real_time_after:
         from_s = scheduling.from_s
         since = "when the loop began" if from_s is None else f"from {from_s:.1f} s on, or before"
-        yield {"before": scheduling.before, "after": scheduling.after}, {"since": since}
+        yield Finding(
+            rule="real-time-thread",
+            level="warning",
+            title="A video encoder made the control thread real-time",
+            found=f"The control thread started as {scheduling.before}, and was {scheduling.after} {since}.",
+            why="LeRobot's video encoder, SVT-AV1, makes the thread that opens it real-time if it may: as root, or in "
+            "a container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not "
+            "the inference, and no thread that it starts later.",
+            do="Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as "
+            "root, or start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` fixes a running process.",
+            evidence={"before": scheduling.before, "after": scheduling.after},
+        )
 
 
-@finding("torque-left-on", "warning")
-def torque_left(result: RolloutResult, _: Thresholds) -> Found:
-    """The arm still has torque in {count} joint{count:plural}.
-
-    Found: At the end of the run these joints held their goal: {joints}.
-    Why: LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in error. All
-        later ids keep their torque, even after the process has ended. They grow warm, and nobody can move the arm by
-        hand.
-    Do: Expect the same on the real arm after such an end, and switch its power off.
-    """
+def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     rehearsal = result.rollout.rehearsal
     if rehearsal is not None and rehearsal.holding:
-        yield {"joints": ", ".join(rehearsal.holding)}, {"count": len(rehearsal.holding)}
+        count, joints = len(rehearsal.holding), ", ".join(rehearsal.holding)
+        yield Finding(
+            rule="torque-left-on",
+            level="warning",
+            title=f"The arm still has torque in {count} joint{units.plural(count)}",
+            found=f"At the end of the run these joints held their goal: {joints}.",
+            why="LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in "
+            "error. All later ids keep their torque, even after the process has ended. They grow warm, and nobody can "
+            "move the arm by hand.",
+            do="Expect the same on the real arm after such an end, and switch its power off.",
+            evidence={"joints": joints},
+        )
 
 
-@finding("device-stall", "warning")
-def stalls(result: RolloutResult, _: Thresholds) -> Found:
-    """A part of the loop, or a policy call, that hung.
-
-    Title: {stall.title}
-    Found: {times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.
-    Why: {why}
-    Do: {do}
-    """
+def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """A part of the loop, or a policy call, that hung."""
     for stall in result.rollout.stalls:
         times = "It happened once," if stall.count == 1 else f"It happened {stall.count:,} times, the longest"
         why = "The loop waits for this device, and the arm holds its last goal. A lower --fps does not help."
@@ -243,28 +244,37 @@ def stalls(result: RolloutResult, _: Thresholds) -> Found:
         if stall.part == POLICY_CALL:
             why = "Later calls wait for it, and the robot runs out of actions. A lower --fps does not help."
             do = "Find out what held the call up: the trace shows its parts. Look for other programs on that device."
-        yield {"part": stall.part, "ms": stall.ms, "count": stall.count}, locals()
+        yield Finding(
+            rule="device-stall",
+            level="warning",
+            title=stall.title,
+            found=f"{times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.",
+            why=why,
+            do=do,
+            evidence={"part": stall.part, "ms": stall.ms, "count": stall.count},
+        )
 
 
-@finding("not-finite", "warning")
-def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Found:
-    """Joints that were NaN or infinite.
-
-    Title: {title}
-    Found: {ticks}, in {joints:list}.
-    Why: A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.
-    Do: {do}
-    """
+def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Joints that were NaN or infinite."""
     found = result.rollout.not_finite
     if found is None or not found.read + found.sent:
         return
-    joints, title = found.joints, "The robot reported NaN or infinite positions"
+    title = "The robot reported NaN or infinite positions"
     do = "Check the robot's driver and the calibration of these joints."
     if found.sent:
         title = "The robot was sent NaN or infinite actions"
         do = "Run `strobe preflight --policy.path=FOLDER`: it checks the statistics that the actions are scaled with."
-    ticks = f"{found.sent:,} control ticks sent such an action, and {found.read:,} read such a position"
-    yield {"read": found.read, "sent": found.sent}, locals()
+    yield Finding(
+        rule="not-finite",
+        level="warning",
+        title=title,
+        found=f"{found.sent:,} control ticks sent such an action, and {found.read:,} read such a position, in "
+        f"{', '.join(found.joints)}.",
+        why="A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.",
+        do=do,
+        evidence={"read": found.read, "sent": found.sent},
+    )
 
 
 # Where --fps is called otherwise.
@@ -294,68 +304,69 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
             yield from _old(camera, camera.age, rollout)
 
 
-@finding("repeated-frames", "warning")
-def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Found:
-    """Camera {camera} is slower than the control loop.
-
-    Found: The camera gave {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
-    Why: The robot takes the latest frame and never waits, so {sees}.
-    Do: Give the camera {camera} a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the
-        rate){lower}.
-    """
+def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Iterator[Finding]:
     sees = "the policy sees an old frame again, and nothing shows it"
     if rollout.engine == "none":
         sees = "the data set contains an old frame again, and nothing marks it"
     aged = f" Frames were up to {source.age.p95:,.0f} ms old (95 %)." if source.age is not None else ""
     hz = math.floor(source.fresh_hz)
     lower = f"; or {FPS_FLAGS.get(rollout.command, '--fps')}={hz}" if hz >= 1 else ""
-    yield {"fresh_hz": source.fresh_hz, "camera": source.name}, locals()
+    yield Finding(
+        rule="repeated-frames",
+        level="warning",
+        title=f"Camera {source.name} is slower than the control loop",
+        found=f"The camera gave {source.fresh_hz:.1f} different frames per second; the loop reads it at "
+        f"{pace.held_hz:.1f} Hz.{aged}",
+        why=f"The robot takes the latest frame and never waits, so {sees}.",
+        do=f"Give the camera {source.name} a higher fps in --robot.cameras, fewer pixels, or more light (long "
+        f"exposures halve the rate){lower}.",
+        evidence={"fresh_hz": source.fresh_hz, "camera": source.name},
+    )
 
 
-@finding("camera-stall", "warning")
-def _camera_stall(source: Camera) -> Found:
-    """Camera {camera} gave no new frame for {longest_ms:,.0f} ms.
-
-    Found: From {source.longest_from_s:.1f} s on the loop read one frame for {longest_ms:,.0f} ms. Over the whole run it
-        read {source.fresh_hz:.1f} different frames per second.
-    Why: The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. LeRobot
-        gives no warning before.
-    Do: Give the camera {camera} a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that
-        moment.
-    """
-    yield {"longest_ms": source.longest_ms, "camera": source.name}
-
-
-@finding("camera-frozen", "warning")
-def _frozen_camera(source: Camera) -> Found:
-    """Camera {camera} gave new frames with the same picture for {frozen_ms:,.0f} ms.
-
-    Found: From {source.frozen_from_s:.1f} s on, {source.frozen_frames:,} frames in a row were equal in every pixel that
-        was compared, for {frozen_ms:,.0f} ms. Their time stamps were new.
-    Why: A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks only a
-        frame's time, so it cannot see this. The policy acts on a scene that stands still.
-    Do: Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer firmware or
-        driver. Frames of a simulator or of a video may rightly be equal.
-    """
-    yield {"frozen_ms": source.frozen_ms, "camera": source.name}
+def _camera_stall(source: Camera) -> Iterator[Finding]:
+    yield Finding(
+        rule="camera-stall",
+        level="warning",
+        title=f"Camera {source.name} gave no new frame for {source.longest_ms:,.0f} ms",
+        found=f"From {source.longest_from_s:.1f} s on the loop read one frame for {source.longest_ms:,.0f} ms. Over "
+        f"the whole run it read {source.fresh_hz:.1f} different frames per second.",
+        why="The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. "
+        "LeRobot gives no warning before.",
+        do=f"Give the camera {source.name} a USB port and a controller of its own, and a shorter cable. Read `dmesg` "
+        "for that moment.",
+        evidence={"longest_ms": source.longest_ms, "camera": source.name},
+    )
 
 
-@finding("old-frames", "warning")
-def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Found:
-    """Frames of camera {camera} are {age_ms:,.0f} ms old when the loop reads them.
+def _frozen_camera(source: Camera) -> Iterator[Finding]:
+    yield Finding(
+        rule="camera-frozen",
+        level="warning",
+        title=f"Camera {source.name} gave new frames with the same picture for {source.frozen_ms:,.0f} ms",
+        found=f"From {source.frozen_from_s:.1f} s on, {source.frozen_frames:,} frames in a row were equal in every "
+        f"pixel that was compared, for {source.frozen_ms:,.0f} ms. Their time stamps were new.",
+        why="A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks "
+        "only a frame's time, so it cannot see this. The policy acts on a scene that stands still.",
+        do="Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer "
+        "firmware or driver. Frames of a simulator or of a video may rightly be equal.",
+        evidence={"frozen_ms": source.frozen_ms, "camera": source.name},
+    )
 
-    Found: The age of a frame was {aged}, though the camera gave {source.fresh_hz:.1f} different frames per second.
-    Why: The policy acts on an old picture, and its own call adds to that age. In its training the pictures were as old
-        as those of its recordings.
-    Do: Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no network
-        in between. Or record with the same camera and the same {flag}, so that the training data has the same age.
-    """
-    yield (
-        {"age_ms": age.median, "camera": source.name},
-        {
-            "aged": spread_in_words(age),
-            "flag": FPS_FLAGS.get(rollout.command, "--fps"),
-        },
+
+def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Iterator[Finding]:
+    yield Finding(
+        rule="old-frames",
+        level="warning",
+        title=f"Frames of camera {source.name} are {age.median:,.0f} ms old when the loop reads them",
+        found=f"The age of a frame was {spread_in_words(age)}, though the camera gave {source.fresh_hz:.1f} different "
+        "frames per second.",
+        why="The policy acts on an old picture, and its own call adds to that age. In its training the pictures were "
+        "as old as those of its recordings.",
+        do="Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no "
+        f"network in between. Or record with the same camera and the same {FPS_FLAGS.get(rollout.command, '--fps')}, "
+        "so that the training data has the same age.",
+        evidence={"age_ms": age.median, "camera": source.name},
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
 from strobe.core.results.finding import Finding
-from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Delays, Inference, Pace, Rollout, RolloutResult
+from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Inference, Pace, Rollout, RolloutResult
 from strobe.rollout.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
 
 # Parts of the loop's tick that belong to asking the policy.
@@ -18,16 +18,16 @@ MAX_STAMP_ERROR = 0.05  # share by which recorded frames may be stamped with ano
 FEW_CALLS = 3  # fewest late calls after the first that show slow calls, rather than a single delay
 
 
-@finding("recording-damaged", "warning")
-def damaged_recording(lost: str | None) -> Found:
-    """The recording is damaged.
-
-    Found: {lost:capital}.
-    Why: Late ticks, and ticks without an action, may be in the lost part. No figure counts them.
-    Do: Copy the file from the robot again, or record the run again.
-    """
+def damaged_recording(lost: str | None) -> Iterator[Finding]:
     if lost:
-        yield {}
+        yield Finding(
+            rule="recording-damaged",
+            level="warning",
+            title="The recording is damaged",
+            found=f"{units.capital(lost)}.",
+            why="Late ticks, and ticks without an action, may be in the lost part. No figure counts them.",
+            do="Copy the file from the robot again, or record the run again.",
+        )
 
 
 def lost_events(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
@@ -48,16 +48,8 @@ _SLOW = {
 }
 
 
-@finding("{rule}", "warning", _SLOW)
-def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
-    """A loop slower than requested, by the part that late ticks spend their time on.
-
-    Title: {title}
-    Found: The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz. {pace.late:,} of {pace.ticks:,} control ticks
-        worked longer than {tick_ms:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.
-    Why: {why}
-    Do: {do}
-    """
+def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """A loop slower than requested, by the part that late ticks spend their time on."""
     rollout, pace = result.rollout, result.rollout.pace
     if pace is None:
         return
@@ -76,11 +68,24 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
     if on_the_bus or waits_for_interpreter(rollout, thresholds) or _is_cpu_starved(rollout, pace, thresholds):
         return  # another finding says why
     rule, why, do = _cause(rollout, pace)
-    title, tick_ms, spent = _SLOW[rule].format(part=pace.late_part), 1e3 / pace.asked_hz, ""
+    spent = ""
     if pace.late_part and pace.late_part_ms is not None:
         spent = f"; late ticks spent {pace.late_part_ms:,.1f} ms in {pace.late_part}"
-    evidence = {"held_hz": pace.held_hz, "late": pace.late / pace.ticks, "part": pace.late_part}
-    yield {**evidence, "gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz)}, locals()
+    yield Finding(
+        rule=rule,
+        level="warning",
+        title=_SLOW[rule].format(part=pace.late_part),
+        found=f"The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz. {pace.late:,} of {pace.ticks:,} control "
+        f"ticks worked longer than {1e3 / pace.asked_hz:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.",
+        why=why,
+        do=do,
+        evidence={
+            "held_hz": pace.held_hz,
+            "late": pace.late / pace.ticks,
+            "part": pace.late_part,
+            "gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz),
+        },
+    )
 
 
 def _first_lost_ms(rollout: Rollout, pace: Pace) -> float:
@@ -154,33 +159,27 @@ def _fps_flag(rollout: Rollout) -> str:
     return FPS_FLAGS.get(rollout.command, "--fps")
 
 
-@finding("never-moves", "warning")
-def never_moves(result: RolloutResult, _: Thresholds) -> Found:
-    """The arm never moves: every chunk is over before it arrives.
-
-    Found: {inference.useless:,} of {inference.calls:,} chunks added no action to the queue. A call takes {call_ms:,.0f}
-        ms{lasts} at {rollout.fps:g} Hz.
-    Why: LeRobot drops the actions that were due during the call, though the robot executed none of them. It gives no
-        warning.
-    Do: {do}
-    """
+def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     rollout, inference = result.rollout, result.rollout.inference
     if _is_robot_idle(rollout) and inference is not None and rollout.unfinished is None:
         chunk, do, lasts = inference.chunk, _longer_chunks(rollout, inference), ""
         if chunk is not None:
             lasts = f", a chunk of {chunk:,} actions lasts {1e3 * chunk / rollout.fps:,.0f} ms"
-        yield {"useless": inference.useless / inference.calls, "call_ms": _call_ms(inference)}, locals()
+        call_ms = _call_ms(inference)
+        yield Finding(
+            rule="never-moves",
+            level="warning",
+            title="The arm never moves: every chunk is over before it arrives",
+            found=f"{inference.useless:,} of {inference.calls:,} chunks added no action to the queue. A call takes "
+            f"{call_ms:,.0f} ms{lasts} at {rollout.fps:g} Hz.",
+            why="LeRobot drops the actions that were due during the call, though the robot executed none of them. It "
+            "gives no warning.",
+            do=do,
+            evidence={"useless": inference.useless / inference.calls, "call_ms": call_ms},
+        )
 
 
-@finding("first-call-unfinished", "warning")
-def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
-    """The run ended before the policy returned its first actions.
-
-    Found: The run ended after {run_s:.1f} s. Its {which} had begun {call_s:.1f} s before and had not returned. The
-        robot was sent no action.{before}
-    Why: {compiles}LeRobot ends a run at its --duration, even if its inference thread still waits for the policy.
-    Do: Give a longer --duration. `strobe breakdown --policy.path=…` measures the time of the call{eager}.
-    """
+def unfinished_call(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     call = result.rollout.unfinished
     if call is None:
         return
@@ -191,7 +190,16 @@ def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
     if call.compiled:
         compiles = "torch.compile compiles during the first calls, which may take minutes. "
         eager = "; --use_torch_compile=false does without compiling"
-    yield {"run_s": call.run_s, "call_s": call.ms / 1e3}, locals()
+    yield Finding(
+        rule="first-call-unfinished",
+        level="warning",
+        title="The run ended before the policy returned its first actions",
+        found=f"The run ended after {call.run_s:.1f} s. Its {which} had begun {call.ms / 1e3:.1f} s before and had "
+        f"not returned. The robot was sent no action.{before}",
+        why=f"{compiles}LeRobot ends a run at its --duration, even if its inference thread still waits for the policy.",
+        do=f"Give a longer --duration. `strobe breakdown --policy.path=…` measures the time of the call{eager}.",
+        evidence={"run_s": call.run_s, "call_s": call.ms / 1e3},
+    )
 
 
 def _is_robot_idle(rollout: Rollout) -> bool:
@@ -213,16 +221,7 @@ def _longer_chunks(rollout: Rollout, inference: Inference) -> str:
     return f"Give --fps={shown}, at which half a chunk lasts as long as a call, or {faster}."
 
 
-@finding("starvation", "warning")
-def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
-    """The robot had no action for {queue.starved_ms:,.0f} ms.
-
-    Found: {queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} ms at a
-        time. The longest call took {call_ms:,.0f} ms; a call begins when the queue holds {queue.threshold} actions or
-        fewer.
-    Why: The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs nothing.
-    Do: {do}
-    """
+def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     rollout, inference, queue = result.rollout, result.rollout.inference, result.rollout.queue
     pace = rollout.pace
     if pace is None or inference is None or rollout.engine != "rtc" or _is_robot_idle(rollout):
@@ -236,12 +235,20 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
     elif inference.chunk is None or inference.chunk > 2 * needed:
         do = "Look at the longest calls in the course of the run: something holds the inference thread up."
         if queue.threshold is not None and queue.threshold < needed:
-            do = (
-                f"Give --inference.queue_threshold={needed}, which covers the longest recorded call. Another run may "
-                "have a longer "
-            )
-            do += "call: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
-    yield {"starved": share, "gain_share": share, "queue_threshold": needed}, locals()
+            do = f"Give --inference.queue_threshold={needed}, which covers the longest recorded call. Another run may "
+            do += "have a longer call: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
+    yield Finding(
+        rule="starvation",
+        level="warning",
+        title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
+        found=f"{queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} "
+        f"ms at a time. The longest call took {call_ms:,.0f} ms; a call begins when the queue holds {queue.threshold} "
+        "actions or fewer.",
+        why="The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs "
+        "nothing.",
+        do=do,
+        evidence={"starved": share, "gain_share": share, "queue_threshold": needed},
+    )
 
 
 def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
@@ -255,57 +262,36 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         excess, assumed = delays.assumed.median - delays.needed.p95, delays.assumed.median
     else:  # a later call: its delay may have reached few calls after it
         excess, assumed = (delays.assumed.max - delays.needed.median) / 2, delays.assumed.max
-    if excess >= MAX_DELAY_EXCESS and max(delays.first_needed, delays.needed.max) + 1 >= assumed:
-        yield from (_slow_first if first else _slow_later)(inference, delays, assumed)
-
-
-@finding("poisoned-delay", "warning")
-def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
-    """A slow first call inflates the delay that Real-Time Chunking assumes.
-
-    Found: The first call took {first_ms:,.0f} ms = {delays.first_needed} actions. Later calls needed {needed:.0f}
-        actions, and RTC assumed {assumed:.0f}.{dropped}
-    Why: For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions of each
-        chunk to the chunk before, and the robot reacts that much later.
-    Do: With --use_torch_compile=true LeRobot does not count the first --compile_warmup_inferences calls. A LeRobot with
-        its pull request 4454 does not count them either, without compiling.
-    """
-    dropped = ""
-    if delays.first_dropped:
+    if excess < MAX_DELAY_EXCESS or max(delays.first_needed, delays.needed.max) + 1 < assumed:
+        return
+    dropped, title = "", "A slow first call inflates the delay that Real-Time Chunking assumes"
+    seen = f"The first call took {inference.first_ms:,.0f} ms = {delays.first_needed} actions. Later calls"
+    do = "With --use_torch_compile=true LeRobot does not count the first --compile_warmup_inferences calls. A LeRobot "
+    do += "with its pull request 4454 does not count them either, without compiling."
+    if not first:
+        title = "One slow call inflates the delay that Real-Time Chunking assumes"
+        seen = f"The longest call took {_call_ms(inference):,.0f} ms = {delays.needed.max:.0f} actions. Most calls"
+        do = "Find out what held that call up: the trace shows its parts. Or start the run again, because the estimate "
+        do += "lasts as long as the run."
+    elif delays.first_dropped:
         dropped = (
             f" {delays.first_dropped} actions of the first chunk were dropped, though the robot had executed none. "
         )
         dropped += "The arm at rest began that far ahead."
-    evidence = {"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms}
-    yield evidence, {"dropped": dropped}
+    yield Finding(
+        rule="poisoned-delay",
+        level="warning",
+        title=title,
+        found=f"{seen} needed {delays.needed.median:.0f} actions, and RTC assumed {assumed:.0f}.{dropped}",
+        why="For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions "
+        "of each chunk to the chunk before, and the robot reacts that much later.",
+        do=do,
+        evidence={"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms},
+    )
 
 
-@finding("poisoned-delay", "warning")
-def _slow_later(inference: Inference, delays: Delays, assumed: float) -> Found:
-    """One slow call inflates the delay that Real-Time Chunking assumes.
-
-    Found: The longest call took {call_ms:,.0f} ms = {delays.needed.max:.0f} actions. Most calls needed {needed:.0f}
-        actions, and RTC assumed {assumed:.0f}.
-    Why: For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions of each
-        chunk to the chunk before, and the robot reacts that much later.
-    Do: Find out what held that call up: the trace shows its parts. Or start the run again, because the estimate lasts
-        as long as the run.
-    """
-    evidence = {"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms}
-    yield evidence, {"call_ms": _call_ms(inference)}
-
-
-@finding("seam-jumps", "warning")
-def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Found:
-    """The arm jumps from chunk to chunk, most of all {worst.joint}.
-
-    Found: {worst.joint} jumps by {worst.jump.median:.3g} from one chunk to the next (median of {worst.jump.n:,}, max
-        {worst.jump.max:.3g}). 95 % of its steps inside chunks are at most {worst.step.p95:.3g}. {jumping} of {seams}
-        joints jump.
-    Why: The next chunk was predicted from a newer observation and does not begin where the last one stopped.
-    Do: {do}
-    """
-    rollout, seams = result.rollout, len(result.rollout.seams)
+def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+    rollout = result.rollout
     ratios = [
         (seam.ratio, seam)
         for seam in rollout.seams
@@ -313,7 +299,7 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Found:
     ]
     if not ratios:
         return
-    jumping, (ratio, worst) = len(ratios), max(ratios, key=lambda pair: pair[0])
+    ratio, worst = max(ratios, key=lambda pair: pair[0])
     if rollout.engine == "remote":
         do = "Give --aggregate_fn_name=conservative: it uses more of the earlier chunk if two chunks overlap."
     elif rollout.engine == "rtc":
@@ -328,18 +314,21 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Found:
         )
     else:
         do = "Try a lower --policy.n_action_steps: chunks then agree better at their seams, and there are more calls."
-    yield {"ratio": ratio, "joint": worst.joint, "jump": worst.jump.median}, locals()
+    yield Finding(
+        rule="seam-jumps",
+        level="warning",
+        title=f"The arm jumps from chunk to chunk, most of all {worst.joint}",
+        found=f"{worst.joint} jumps by {worst.jump.median:.3g} from one chunk to the next (median of "
+        f"{worst.jump.n:,}, max {worst.jump.max:.3g}). 95 % of its steps inside chunks are at most "
+        f"{worst.step.p95:.3g}. {len(ratios)} of {len(rollout.seams)} joints jump.",
+        why="The next chunk was predicted from a newer observation and does not begin where the last one stopped.",
+        do=do,
+        evidence={"ratio": ratio, "joint": worst.joint, "jump": worst.jump.median},
+    )
 
 
-@finding("{rule}", "warning", ("interpolated-recording", "dataset-fps", "frames-stamped"))
-def stamps(result: RolloutResult, _: Thresholds) -> Found:
-    """Recorded frames whose time stamps are wrong.
-
-    Title: {title}
-    Found: {frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span {frames.stamped_s:.1f} s.
-    Why: {why} A policy trained on them learns another speed.
-    Do: {do}
-    """
+def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Recorded frames whose time stamps are wrong."""
     rollout, frames = result.rollout, result.rollout.recording
     if frames is None or frames.real_s <= 0:
         return
@@ -358,7 +347,16 @@ def stamps(result: RolloutResult, _: Thresholds) -> Found:
         do = "Record at a rate that the loop holds: see the other findings."
     else:
         return
-    yield {"off": off, "dataset_fps": frames.dataset_fps}, locals()
+    yield Finding(
+        rule=rule,
+        level="warning",
+        title=title,
+        found=f"{frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span "
+        f"{frames.stamped_s:.1f} s.",
+        why=f"{why} A policy trained on them learns another speed.",
+        do=do,
+        evidence={"off": off, "dataset_fps": frames.dataset_fps},
+    )
 
 
 RULES = (lost_events, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)

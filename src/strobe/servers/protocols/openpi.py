@@ -93,7 +93,7 @@ class OpenpiWire(Wire):
         wait_s = min(CONNECT_S, self._timeout_s)
         try:
             # Without keepalive pings: openpi's server answers none while its policy runs, and would be dropped.
-            return connect(
+            connection = connect(
                 self._url,
                 compression=None,
                 max_size=MESSAGE_BYTES,
@@ -101,6 +101,7 @@ class OpenpiWire(Wire):
                 open_timeout=wait_s,
                 close_timeout=CLOSE_S,
             )
+            return connection.__enter__()  # `close` leaves it; websockets 17.1 deprecates a connection without both
         except TimeoutError:
             raise UserError(f"{self._url}: no websocket handshake within {wait_s:g} s") from None
         except exceptions.InvalidStatus as error:

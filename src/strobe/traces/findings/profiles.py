@@ -6,12 +6,13 @@ the profiler can have added to the gaps is reverted, over the time without it: i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
 from strobe.core.results.answer import Profiled
+from strobe.core.results.finding import Evidence, Finding
 from strobe.core.results.measurement import Measurement
 from strobe.traces.results import Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile, short_kernel
 
@@ -23,101 +24,108 @@ SMALL_KERNEL_US = 10.0  # median kernel: starting one takes as long
 MANY_KERNELS = 1000  # kernels in an iteration: fewer small ones do not add up
 
 
-@finding("device-idle", "warning")
-def device_idle(result: Profiled, _: Thresholds) -> Found:
-    """The device idles for at least {idle_share:percent} of the {measurement.phase}.
-
-    Found: Under torch.profiler idle for {idle_ms:ms} of {span_ms:ms}, in {gaps:,} gaps over {device.threshold_us:g}
-        µs{causes}; without it '{measurement.name}' takes {whole:ms}.{longest}
-    Why: In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.
-    Do: If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), .cpu()
-        and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next inputs while the
-        device works.
-    Gain: {gain}
-    """
+def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     seen, measurement = _profiled_measurement(result, result.operators)
     if seen is None or seen.device is None or measurement is None:
         return
-    device, share, whole = seen.device, _least_idle_share(seen.device, measurement), whole_ms(measurement)
+    device, share = seen.device, _least_idle_share(seen.device, measurement)
     if share >= IDLE_DEVICE:
         causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
-        longest, gain = longest_gap(device), free(measurement, share)
         evidence = {"idle_share": share, "idle_ms": device.idle_ms, "span_ms": device.span_ms}
-        yield {**evidence, "gaps": device.gaps, "gain_share": share}, locals()
+        yield Finding(
+            rule="device-idle",
+            level="warning",
+            title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
+            found=f"Under torch.profiler idle for {ms(device.idle_ms)} of {ms(device.span_ms)}, in {device.gaps:,} "
+            f"gaps over {device.threshold_us:g} µs{causes}; without it '{measurement.name}' takes "
+            f"{ms(whole_ms(measurement))}.{longest_gap(device)}",
+            why="In a gap the device waits for the host to launch work, for data, for a copy, or for a "
+            "synchronisation.",
+            do=f"If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for "
+            ".item(), .cpu() and prints in the gaps of the trace. If the gap is before the first kernel, prepare the "
+            "next inputs while the device works.",
+            gain=free(measurement, share),
+            evidence={**evidence, "gaps": device.gaps, "gain_share": share},
+        )
 
 
-@finding("many-small-operators", "warning")
-def many_small_operators(result: Profiled, _: Thresholds) -> Found:
-    """The {measurement.phase} is many small operators.
-
-    Found: One iteration of '{measurement.name}' runs {many}.
-    Why: Every operator costs time in Python and a launch, even if it computes little.
-    Do: Try {what}, or larger batches.
-    Gain: {gain}
-    """
+def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     seen, measurement = _profiled_measurement(result, result.operators)
     if seen is None or measurement is None:
         return
-    what = CUDA_GRAPHS if seen.kernels else "--compile, which fuses them"
     if (median := seen.kernel_median_us) is not None:
         # Kernels of a replayed graph cost the host no launch each.
-        if median < SMALL_KERNEL_US and seen.kernel_calls - seen.graph_kernels > MANY_KERNELS:
-            many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
-            gain = "not known before you try it; the idle time of the device is the most that it can save"
-            yield {"kernels": seen.kernel_calls, "median_us": median}, locals()
+        if median >= SMALL_KERNEL_US or seen.kernel_calls - seen.graph_kernels <= MANY_KERNELS:
+            return
+        many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
+        gain = "not known before you try it; the idle time of the device is the most that it can save"
+        evidence: Evidence = {"kernels": seen.kernel_calls, "median_us": median}
     elif (share := _python_gap_share(result, seen.host, measurement)) and seen.host and not _long(seen.host):
         many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
         )
         gain = free(measurement, share)
-        yield {"operators": seen.operator_calls, "between_share": share, "gain_share": share}, locals()
+        evidence = {"operators": seen.operator_calls, "between_share": share, "gain_share": share}
+    else:
+        return
+    yield Finding(
+        rule="many-small-operators",
+        level="warning",
+        title=f"The {measurement.phase} is many small operators",
+        found=f"One iteration of '{measurement.name}' runs {many}.",
+        why="Every operator costs time in Python and a launch, even if it computes little.",
+        do=f"Try {CUDA_GRAPHS if seen.kernels else '--compile, which fuses them'}, or larger batches.",
+        gain=gain,
+        evidence=evidence,
+    )
 
 
-@finding("host-delay", "warning")
-def host_delay(result: Profiled, _: Thresholds) -> Found:
-    """At least {share:percent} of the {measurement.phase} passes outside of torch's operators.
-
-    Found: Under torch.profiler {host.idle_ms:ms} of {host.span_ms:ms}, of which {host.long_ms:ms} in gaps over a
-        millisecond; without it '{measurement.name}' takes {whole:ms}.{longest}
-    Why: No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, and all
-        later work waits.
-    Do: --python-profile=cprofile names the function. If its work does not depend on the model's outputs, do it in a
-        worker at the same time.
-    Gain: {gain}
-    """
+def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     seen, measurement = _profiled_measurement(result, result.operators)
     if seen is None or seen.host is None or measurement is None or not _long(seen.host):
         return
     if share := _python_gap_share(result, seen.host, measurement):
-        host, whole, longest, gain = seen.host, whole_ms(measurement), longest_gap(seen.host), free(measurement, share)
-        yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
+        host = seen.host
+        yield Finding(
+            rule="host-delay",
+            level="warning",
+            title=f"At least {percent(share)} of the {measurement.phase} passes outside of torch's operators",
+            found=f"Under torch.profiler {ms(host.idle_ms)} of {ms(host.span_ms)}, of which {ms(host.long_ms)} in "
+            f"gaps over a millisecond; without it '{measurement.name}' takes "
+            f"{ms(whole_ms(measurement))}.{longest_gap(host)}",
+            why="No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, "
+            "and all later work waits.",
+            do="--python-profile=cprofile names the function. If its work does not depend on the model's outputs, do "
+            "it in a worker at the same time.",
+            gain=free(measurement, share),
+            evidence={"between_share": share, "long_ms": host.long_ms, "gain_share": share},
+        )
 
 
-@finding("python-time", "warning")
-def python_time(result: Profiled, _: Thresholds) -> Found:
-    """At least {share:percent} of the {measurement.phase} is Python, outside torch's operators.
-
-    Found: {seen.host.idle_ms:ms} of {seen.host.span_ms:ms} under torch.profiler; '{measurement.name}' takes {whole:ms}
-        without it. Under {seen.tool} the longest in Python: {named}.
-    Why: Python runs on one core and sets the pace. Faster arithmetic would change nothing here.
-    Do: Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.
-    Gain: {gain}
-    """
+def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     seen, measurement = _profiled_measurement(result, result.python)
     if seen is None or seen.host is None or measurement is None:
         return
-    share, whole = _least_idle_share(seen.host, measurement), whole_ms(measurement)
+    share, on_cpu = _least_idle_share(seen.host, measurement), result.machine.device.startswith("cpu")
     # On an accelerator, Python counts only where the device waits for it.
-    idle = (
-        1.0 if _is_on_cpu(result) else _least_idle_share(seen.device, measurement) if seen.device is not None else 0.0
-    )
-    if share >= BETWEEN_OPERATORS and idle >= IDLE_DEVICE:
+    idle = _least_idle_share(seen.device, measurement) if seen.device is not None else 0.0
+    if share >= BETWEEN_OPERATORS and (on_cpu or idle >= IDLE_DEVICE):
         first = [f for f in seen.functions if f.where != "built in"][:3]
         named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first) or "none"
-        saved = min(share, idle)
-        gain = free(measurement, saved)
-        yield {"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": saved}, locals()
+        saved = share if on_cpu else min(share, idle)
+        yield Finding(
+            rule="python-time",
+            level="warning",
+            title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
+            found=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' "
+            f"takes {ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named}.",
+            why="Python runs on one core and sets the pace. Faster arithmetic would change nothing here.",
+            do="Look at these functions. Compute once what depends only on shapes. --compile removes most of the "
+            "Python.",
+            gain=free(measurement, saved),
+            evidence={"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": saved},
+        )
 
 
 def _profiled_measurement(result: Profiled, profile: P | None) -> tuple[P | None, Measurement | None]:
@@ -133,7 +141,9 @@ def _least_idle_share(gaps: Gaps, measurement: Measurement) -> float:
 
 def _python_gap_share(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> float:
     """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
-    if not _is_on_cpu(result) or gaps is None or result.python is not None:  # python_time says it, with names
+    if (
+        not result.machine.device.startswith("cpu") or gaps is None or result.python is not None
+    ):  # python_time says it, with names
         return 0.0
     decode = top(measurement, "decode")  # by a library outside torch, and a part that is named already
     share = max(_least_idle_share(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
@@ -146,9 +156,7 @@ def _long(gaps: Gaps) -> bool:
 
 def longest_gap(gaps: Gaps) -> str:
     """Return a sentence on the longest gap."""
-    if not gaps.longest:
-        return ""
-    return f" The longest gap: {ms(gaps.longest[0].ms)}{_gap_place(gaps.longest[0])}."
+    return f" The longest gap: {ms(gaps.longest[0].ms)}{_gap_place(gaps.longest[0])}." if gaps.longest else ""
 
 
 def _gap_place(gap: LongGap) -> str:
@@ -160,10 +168,6 @@ def _gap_place(gap: LongGap) -> str:
 
 def _own(function: PythonFunction) -> float:
     return function.own_ms if function.own_ms is not None else function.cumulative_ms or 0.0
-
-
-def _is_on_cpu(result: Profiled) -> bool:
-    return result.machine.device.startswith("cpu")
 
 
 RULES = (device_idle, many_small_operators, host_delay, python_time)

@@ -6,11 +6,11 @@ here, so a finding says what the trace has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
+from strobe.core.results.finding import Finding
 from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US, longest_gap
 from strobe.traces.results import DeviceTime, Gaps, TraceAnswer, TracedRank, short_kernel
 
@@ -22,45 +22,37 @@ COPIES = 0.05  # share in which copies run and no kernel does
 COLLECTIVES = 0.1  # share in which collectives run and nothing is computed
 RANK_WAITS = 0.05  # share of a rank's time that it waits for others
 LATE = 0.75  # share of the collectives in which a rank comes last from which it is the late one
-
 LOST = 0.01  # share of the launches without a kernel
-
 GRAPHS = "CUDA graphs, as torch.compile(mode='reduce-overhead') makes them, or larger batches"
 # In the names of calls that take milliseconds only when they are made for the first time.
 FIRST_CALLS = ("malloc", "free", "hostalloc", "launchkernel", "moduleload", "getdeviceproperties")
 PROFILED = "The profiler slows the host, so a part of these gaps is its own."
 
 
-@finding("trace-device-idle", "warning")
-def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The device idles for {idle_share:percent} of its time in the trace.
-
-    Found: {where}: idle for {idle_ms:ms} of {span_ms:ms}, from its first work to its last, in {gaps.gaps:,} gaps over
-        {gaps.threshold_us:g} µs{causes}.{longest}{others}
-    Why: In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. {PROFILED}
-    Do: {do}
-    Gain: {gain}
-    """
+def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     if worst := _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE):
         rank, device, share, others = worst
-        gaps, where, longest = device.gaps, rank.device_label(device), longest_gap(device.gaps)
+        gaps = device.gaps
         causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
-        do, gain = _gap_remedy(gaps), _gain(gaps.span_ms, gaps.idle_ms)
-        evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
-        yield evidence, locals()
+        yield Finding(
+            rule="trace-device-idle",
+            level="warning",
+            title=f"The device idles for {percent(share)} of its time in the trace",
+            found=f"{rank.device_label(device)}: idle for {ms(gaps.idle_ms)} of {ms(gaps.span_ms)}, from its first "
+            f"work to its last, in {gaps.gaps:,} gaps over {gaps.threshold_us:g} "
+            f"µs{causes}.{longest_gap(gaps)}{others}",
+            why="In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. "
+            f"{PROFILED}",
+            do=_gap_remedy(gaps),
+            gain=_gain(gaps.span_ms, gaps.idle_ms),
+            evidence={"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share},
+        )
 
 
-@finding("trace-lost-kernels", "warning")
-def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The trace lacks kernels that ran.
-
-    Title: {title}
-    Found: {name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. {unjudged}
-    Why: The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.
-    Do: {do}
-    """
+def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
+    """The trace lacks kernels that ran."""
     for rank in answer.ranks:
-        lost, launches, name = rank.lost_launches, rank.launches, rank.name
+        lost, launches = rank.lost_launches, rank.launches
         if not lost or not launches or lost < LOST * launches:
             continue
         first = "; most of these are the first ones" if rank.lost_first else ""
@@ -72,65 +64,65 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
             title, first, unjudged = "The profiler had no access to the device", "", "The device is not judged."
             do = "Let the profiler read the device: --cap-add=SYS_ADMIN for a container, on the host the driver's "
             do += "option NVreg_RestrictProfilingToAdminUsers=0, no second profiler (DCGM, Nsight), and no WSL."
-        yield {"launches": launches, "lost": lost, "unjudged_ms": unjudged_ms}, locals()
+        yield Finding(
+            rule="trace-lost-kernels",
+            level="warning",
+            title=title,
+            found=f"{rank.name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. "
+            f"{unjudged}",
+            why="The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.",
+            do=do,
+            evidence={"launches": launches, "lost": lost, "unjudged_ms": unjudged_ms},
+        )
         return
 
 
-@finding("trace-launch-bound", "warning")
-def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The host's launches limit the device for {of_time:percent} of its time.
-
-    Found: {where}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 µs of their launch; they take
-        {bound.ms:ms}, of which {bound.idle_ms:ms} without any work. The longest takes
-        {bound.longest_ms:ms}{within}.{others}
-    Why: Each kernel is over before the host has launched the next one. {PROFILED}
-    Do: Fewer launches: {GRAPHS}; fused or foreach operators.
-    Gain: {gain}
-    """
+def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     if worst := _worst(answer, _launch_share, LAUNCH_BOUND):
         rank, device, share, others = worst
         bound = device.launch_bound
         assert bound is not None
-        where, stretches, of_time = rank.device_label(device), _stretches(bound.stretches), _share(bound.ms, device)
+        stretches = "one stretch" if bound.stretches == 1 else f"{bound.stretches:,} stretches"
         within = f", in {bound.within}" if bound.within else ""
-        gain = _gain(device.gaps.span_ms, bound.idle_ms)
-        yield {"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share}, locals()
+        yield Finding(
+            rule="trace-launch-bound",
+            level="warning",
+            title=f"The host's launches limit the device for {percent(_share(bound.ms, device))} of its time",
+            found=f"{rank.device_label(device)}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 "
+            f"µs of their launch; they take {ms(bound.ms)}, of which {ms(bound.idle_ms)} without any work. The "
+            f"longest takes {ms(bound.longest_ms)}{within}.{others}",
+            why=f"Each kernel is over before the host has launched the next one. {PROFILED}",
+            do=f"Fewer launches: {GRAPHS}; fused or foreach operators.",
+            gain=_gain(device.gaps.span_ms, bound.idle_ms),
+            evidence={"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share},
+        )
 
 
-@finding("trace-small-kernels", "warning")
-def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The program launches many small kernels.
-
-    Found: {name}: {kernels:,} kernels ({per}), of which {small:,} take less than {limit:g} µs; the device idles for
-        {idle:percent} of its time.
-    Why: Each operator costs Python and a launch, however small it is.
-    Do: Launch fewer and larger ones: {GRAPHS}.
-    Gain: unknown; at most the idle time of the device
-    """
-    limit = SMALL_KERNEL_US
+def small_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     for rank in answer.ranks:
         kernels = sum(device.kernels for device in rank.devices)
         small = sum(device.small_kernels for device in rank.devices)
         idle = max((_share(device.gaps.idle_ms, device) for device in rank.devices), default=0.0)
-        its, name = rank.iterations, rank.name
+        its = rank.iterations
         launched = kernels - sum(device.graph_kernels for device in rank.devices)  # those of a graph cost no launch
         each = launched / max(len(its.ms), 1) if its is not None else launched
         if small > kernels / 2 and each > MANY_KERNELS and idle >= STILL_IDLE:
             per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
-            yield {"kernels": kernels, "small_kernels": small, "idle_share": idle}, locals()
+            yield Finding(
+                rule="trace-small-kernels",
+                level="warning",
+                title="The program launches many small kernels",
+                found=f"{rank.name}: {kernels:,} kernels ({per}), of which {small:,} take less than "
+                f"{SMALL_KERNEL_US:g} µs; the device idles for {percent(idle)} of its time.",
+                why="Each operator costs Python and a launch, however small it is.",
+                do=f"Launch fewer and larger ones: {GRAPHS}.",
+                gain="unknown; at most the idle time of the device",
+                evidence={"kernels": kernels, "small_kernels": small, "idle_share": idle},
+            )
             return
 
 
-@finding("trace-host-waits", "warning")
-def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The host waits for the device {calls:,} times, for {share:percent} of its time.
-
-    Found: {rank.name}: {waited_ms:ms} in {in_what}. The device idles for {idle_ms:ms} of {span:ms}.{come_from}
-    Why: While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.
-    Do: Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the device, or
-        read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.
-    Gain: unknown; at most the idle time of the device
-    """
+def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     for rank in answer.ranks:
         span = max((device.gaps.span_ms for device in rank.devices), default=0.0)
         waited = sum(sync.ms for sync in rank.syncs) + sum(copy.waited_ms for copy in rank.copies)
@@ -142,65 +134,65 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
         named += [f"{copy.waited:,} × {copy.kind} {ms(copy.waited_ms)}" for copy in rank.copies if copy.waited]
         callers = dict.fromkeys(name for one in (*rank.copies, *rank.syncs) for name in one.callers)
         come_from = f" The calls come from {', '.join(list(callers)[:4])}." if callers else ""
-        in_what, share = "; ".join(named[:4]), waited / span
-        yield {"waited_ms": waited, "calls": calls, "idle_ms": idle}, locals()
+        yield Finding(
+            rule="trace-host-waits",
+            level="warning",
+            title=f"The host waits for the device {calls:,} times, for {percent(waited / span)} of its time",
+            found=f"{rank.name}: {ms(waited)} in {'; '.join(named[:4])}. The device idles for {ms(idle)} of "
+            f"{ms(span)}.{come_from}",
+            why="While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.",
+            do="Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the "
+            "device, or read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.",
+            gain="unknown; at most the idle time of the device",
+            evidence={"waited_ms": waited, "calls": calls, "idle_ms": idle},
+        )
         return
 
 
-@finding("trace-exposed-copies", "warning")
-def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
-    """Copies that overlap no kernel take {copies_share:percent} of the device's time.
-
-    Found: {where}: {device.exposed_copies_ms:ms} of {device.gaps.span_ms:ms}, of {device.copies_ms:ms} in copies
-        ({kinds}).{others}
-    Why: The device moves data and computes nothing during that time.
-    Do: {pin}Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.
-    Gain: {gain}
-    """
+def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     if worst := _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES):
         rank, device, share, others = worst
-        where, gain = rank.device_label(device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
         kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
         pin = ""
         if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
             pin = "Pin the memory of batches (DataLoader(pin_memory=True)): these come from pageable memory. "
-        yield {"copies_share": share, "copies_ms": device.exposed_copies_ms, "gain_share": share}, locals()
+        yield Finding(
+            rule="trace-exposed-copies",
+            level="warning",
+            title=f"Copies that overlap no kernel take {percent(share)} of the device's time",
+            found=f"{rank.device_label(device)}: {ms(device.exposed_copies_ms)} of {ms(device.gaps.span_ms)}, of "
+            f"{ms(device.copies_ms)} in copies ({kinds}).{others}",
+            why="The device moves data and computes nothing during that time.",
+            do=f"{pin}Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.",
+            gain=_gain(device.gaps.span_ms, device.exposed_copies_ms),
+            evidence={"copies_share": share, "copies_ms": device.exposed_copies_ms, "gain_share": share},
+        )
 
 
-@finding("trace-exposed-collectives", "warning")
-def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
-    """Collectives that overlap no computation take {share:percent} of the device's time.
-
-    Found: {where}: {device.exposed_communication_ms:ms} of {device.gaps.span_ms:ms}, of {device.communication_ms:ms} in
-        collectives.{unknown}{others}
-    Why: The device exchanges data with other ranks, or waits for them, and computes nothing during that time.
-    Do: {do}
-    Gain: {gain}
-    """
+def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     if worst := _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES):
         rank, device, share, others = worst
-        where, gain = rank.device_label(device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
         unknown = ""
         do = "Let collectives overlap the computation: DDP bucketing, FSDP prefetching, an earlier exchange."
         if answer.waits is None:
             unknown = " One trace cannot show how much of that is waiting for a slow rank."
             do = "Give the traces of all ranks to `strobe report` to see who waits. Then let collectives overlap the "
             do += "computation: smaller or larger DDP buckets, FSDP prefetching, embeddings exchanged earlier."
-        yield {"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share}, locals()
+        yield Finding(
+            rule="trace-exposed-collectives",
+            level="warning",
+            title=f"Collectives that overlap no computation take {percent(share)} of the device's time",
+            found=f"{rank.device_label(device)}: {ms(device.exposed_communication_ms)} of {ms(device.gaps.span_ms)}, "
+            f"of {ms(device.communication_ms)} in collectives.{unknown}{others}",
+            why="The device exchanges data with other ranks, or waits for them, and computes nothing during that time.",
+            do=do,
+            gain=_gain(device.gaps.span_ms, device.exposed_communication_ms),
+            evidence={"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share},
+        )
 
 
-@finding("trace-late-rank", "warning")
-def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
-    """Ranks that wait for others in collectives.
-
-    Title: {title}
-    Found: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came
-        last in {latest.last:,} of them.
-    Why: A collective ends when the last rank has arrived. If ranks exchange uneven data, that is a part of the
-        difference.
-    Do: {do}
-    Gain: {gain}
-    """
+def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
+    """Ranks that wait for others in collectives."""
     waits = answer.waits
     if waits is None or not waits.ranks:
         return
@@ -217,43 +209,56 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
         do = f"Compare the parts of {latest.name} with those of {longest.name}. Usual causes: a larger batch, slower "
         do += "loading, thermal throttling."
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
-    gain, gain_share = _gain(span, longest.waiting_ms), longest.waiting_ms / span
-    yield {"waiting_ms": longest.waiting_ms, "last": latest.last, "gain_share": gain_share}, locals()
+    yield Finding(
+        rule="trace-late-rank",
+        level="warning",
+        title=title,
+        found=f"In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} "
+        f"came last in {latest.last:,} of them.",
+        why="A collective ends when the last rank has arrived. If ranks exchange uneven data, that is a part of the "
+        "difference.",
+        do=do,
+        gain=_gain(span, longest.waiting_ms),
+        evidence={"waiting_ms": longest.waiting_ms, "last": latest.last, "gain_share": longest.waiting_ms / span},
+    )
 
 
-@finding("trace-host-delay", "warning")
-def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
-    """Long pauses between torch's operators take {between_share:percent} of the trace.
-
-    Found: {name}: {long_ms:ms} of {host.span_ms:ms} in gaps over a millisecond.{longest}
-    Why: No operator takes that long to start: Python, another library, a file or a lock delays the host.
-    Do: Annotate the code around it with torch.profiler.record_function, and trace again: the pause then has a name.
-    Gain: {gain}
-    """
+def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     for rank in answer.ranks:
-        host, name = rank.operators.host, rank.name
+        host = rank.operators.host
         if rank.devices or host is None or not rank.operators.operator_calls or host.span_ms < NANOSECOND_MS:
             continue
         share = host.long_ms / host.span_ms
         if share >= BETWEEN_OPERATORS:
-            longest, gain = longest_gap(host), _gain(host.span_ms, host.long_ms)
-            yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
+            yield Finding(
+                rule="trace-host-delay",
+                level="warning",
+                title=f"Long pauses between torch's operators take {percent(share)} of the trace",
+                found=f"{rank.name}: {ms(host.long_ms)} of {ms(host.span_ms)} in gaps over a "
+                f"millisecond.{longest_gap(host)}",
+                why="No operator takes that long to start: Python, another library, a file or a lock delays the host.",
+                do="Annotate the code around it with torch.profiler.record_function, and trace again: the pause then "
+                "has a name.",
+                gain=_gain(host.span_ms, host.long_ms),
+                evidence={"between_share": share, "long_ms": host.long_ms, "gain_share": share},
+            )
             return
 
 
-@finding("trace-device-busy", "good")
-def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The device is busy for {share:percent} of its time.
-
-    Found: {where}: {device.gaps.busy_ms:ms} of {device.gaps.span_ms:ms}.{most}
-    Why: A faster host would change nothing. Only other kernels, fewer kernels or smaller dtypes make it faster.
-    """
+def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
     if rank is not None and device is not None and share >= BUSY_DEVICE:
-        first, where = rank.operators.kernels[:1], rank.device_label(device)
+        first = rank.operators.kernels[:1]
         most = f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""
-        yield {}, locals()
+        yield Finding(
+            rule="trace-device-busy",
+            level="good",
+            title=f"The device is busy for {percent(share)} of its time",
+            found=f"{rank.device_label(device)}: {ms(device.gaps.busy_ms)} of {ms(device.gaps.span_ms)}.{most}",
+            why="A faster host would change nothing. Only other kernels, fewer kernels or smaller dtypes make it "
+            "faster.",
+        )
 
 
 _Worst = tuple[TracedRank, DeviceTime, float, str]
@@ -276,10 +281,6 @@ def _share(part_ms: float, device: DeviceTime) -> float:
 
 def _launch_share(device: DeviceTime) -> float:
     return _share(device.launch_bound.idle_ms, device) if device.launch_bound is not None else 0.0
-
-
-def _stretches(count: int) -> str:
-    return "one stretch" if count == 1 else f"{count:,} stretches"
 
 
 def _gap_remedy(gaps: Gaps) -> str:

@@ -1,0 +1,1 @@
+"""Real things, as small as can be: policies, checkpoints, data sets, recordings, exports, trainings."""

@@ -1,0 +1,1 @@
+"""What tests assert with: approved texts, results on disk, renderings, refusals."""

@@ -1,0 +1,1 @@
+"""An accelerator played on the CPU, and what runs on it."""

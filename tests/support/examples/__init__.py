@@ -1,0 +1,1 @@
+"""Answers, traces and events by hand, and strategies for any of them."""
