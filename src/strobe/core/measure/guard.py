@@ -5,8 +5,6 @@ sums in another order change those of the baseline, which is measured in the sam
 `ROUNDING`, a *lossy* one within the user's limits, or within `ROUNDING` if there are none.
 
 A limit is held, broken, or not judged. It is not judged if its metric was not measured; such a limit passes no gate.
-From top to bottom: metrics and their limits, a guard and its judgement, the guard of each effect, how each limit is
-judged.
 """
 
 from __future__ import annotations
@@ -190,10 +188,9 @@ class Guard:
         judgements += [_judge_limit(name, limit, agreement, reordered) for name, limit in self.limits.items()]
         if set(self.limits) == {"flips"} and not self.exact and _lacks_decisions(agreement):
             judgements.append(Judgement("not judged", NOTHING_DECIDES))
-        if agreement.changes_execution and self.has_action_limits:
-            judgements.append(Judgement("not judged", EXECUTION))
-        if agreement.unjudged and self.has_action_limits:
-            judgements.append(Judgement("not judged", agreement.unjudged))
+        for reason in (EXECUTION if agreement.changes_execution else None, agreement.unjudged):
+            if reason and self.has_action_limits:
+                judgements.append(Judgement("not judged", reason))
         return min(judgements, key=lambda judgement: _WORST_FIRST.index(judgement.outcome), default=HELD)
 
     def require_figures(self, of: Of) -> None:
@@ -281,9 +278,7 @@ class Guards:
         return self.requested.success_drop if self.requested is not None else None
 
     def __str__(self) -> str:
-        if self.requested is not None:
-            return str(self.requested)
-        return BY_EFFECT.replace(ROUNDING, _USUAL[self.kind])
+        return str(self.requested or BY_EFFECT.replace(ROUNDING, _USUAL[self.kind]))
 
 
 def strongest(effects: Sequence[Effect]) -> Effect:
@@ -358,7 +353,6 @@ def _judge_exactness(agreement: Agreement, reordered: Yardstick | None, least: f
 
 
 def _lacks_decisions(agreement: Agreement) -> bool:
-    """Return whether no action of the policy is on or off."""
     return agreement.flips is None and agreement.of == "actions" and agreement.rms is not None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from strobe.core import slices
 from strobe.core.errors import UserError, error_line
@@ -25,12 +25,7 @@ HORIZON, DELAY = 10, 4
 OTHER_NOISE = 1_000_003  # added to a seed
 CALLS_EACH = 7  # approximate calls of the policy per observation: its reference, its visits, its yardsticks
 
-YARDSTICKS: tuple[YardstickName, ...] = (
-    "reordered sums",
-    "another noise draw",
-    "neighbouring frame",
-    "another observation",
-)
+YARDSTICKS: tuple[YardstickName, ...] = get_args(YardstickName)
 
 Progress = Callable[[int, int], None]  # calls done, calls planned
 
@@ -91,8 +86,8 @@ class Sameness:
     Args:
         base: treatments of the baseline itself (Real-Time Chunking), on in every call.
         count: observations, at most.
-        limit: once it is over, only the calls that a judgement needs are made (`visits.mark_required`); once it is spent,
-            none. It may be put in place later.
+        limit: once it is over, only the calls that a judgement needs are made; once it is spent, none. It
+            may be put in place later.
 
     Raises:
         UserError: a treatment of ``base`` does not apply.
@@ -221,7 +216,7 @@ class Sameness:
         if not made:
             raise NotSeenError(f"the time was over before the first of {len(planned)} calls")
         agreement = compare_calls(made, scale, self.subject.executed_actions)
-        agreement.changes_execution = variant.changes_execution
+        agreement.short, agreement.changes_execution = stopped, variant.changes_execution
         agreement.distinct = len({digest([self.checks.observations[call.visit.observation]]) for call in made})
         agreement.unjudged = self._inputs_fault(agreement.distinct, visits)
         if len(made) < len(planned):
@@ -231,7 +226,6 @@ class Sameness:
                 agreement.short = True
                 agreement.unjudged = f"{seen}, which are too few to judge by: give more --seconds"
         if stopped:
-            agreement.short = True
             agreement.unjudged = agreement.unjudged or f"stopped after {len(made)} of {len(planned)} calls"
             raise LookInterrupted(agreement)
         return agreement
@@ -241,9 +235,8 @@ class Sameness:
     ) -> Generator[tuple[CheckCall, Tensor | None], None, None]:
         """Yield the planned calls, each while ``variant`` is applied, with the baseline's chunk; None without time."""
         with self._apply_variant(variant):
-            for visit in planned:
-                if not visit.isolated:
-                    yield visit, self._expected_chunk(visit)
+            for visit in (each for each in planned if not each.isolated):
+                yield visit, self._expected_chunk(visit)
         for visit in (each for each in planned if each.isolated):
             if (expected := self._expected_chunk(visit)) is None:
                 yield visit, None
