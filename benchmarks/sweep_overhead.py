@@ -82,7 +82,7 @@ def main() -> None:
         aside = time.perf_counter() - start  # not the sweep's
 
         start = time.perf_counter()
-        complete, _ = launch(study, config, cells, invalid, root)
+        complete, _ = launch(config, invalid, root)
         assert complete
         whole = time.perf_counter() - start
         order = sorted((execution_folder(root, cell, 1) for cell in cells), key=lambda folder: _outcome(folder).started)

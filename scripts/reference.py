@@ -287,7 +287,7 @@ class Scope:
         return ["…"]
 
     def _find_values(self, name: str) -> Iterator[ast.expr]:
-        """What a name stands for: values assigned to it, alone, in a tuple or in a loop over what is spelt out."""
+        """Return the values of a name: those assigned to it, alone, in a tuple or in a loop over what is spelt out."""
         for node in ast.walk(self.function):
             match node:
                 case ast.Assign(targets=[target]) | ast.NamedExpr(target=target):
@@ -303,7 +303,7 @@ class Scope:
                         yield from self._elements(value, at) if isinstance(target, ast.Tuple) else [value]
 
     def _elements(self, value: ast.expr | None, at: int) -> Iterator[ast.expr]:
-        """What stands at one place of a tuple: spelt out, returned by a function of the file, or in a dictionary."""
+        """Return the values at one place of a tuple: spelt out, returned by a function here, or in a dictionary."""
         match value:
             case ast.Tuple(elts=elements):
                 yield elements[at]

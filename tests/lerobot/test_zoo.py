@@ -1,18 +1,19 @@
 """strobe-zoo: its records are found by entry points, loaded when their type is asked for, and named where missing."""
 
 import importlib
+import json
 from importlib.metadata import distribution, distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.families import registry
 from strobe.core.families.capabilities import Calls
 from strobe.core.families.family import Family
 from strobe.environments import parcel
-from strobe.lerobot.policies.lerobot_policies import config_from_type
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.standins import TOKENIZERS, ZOO, missing_zoo_line, stand_ins
@@ -62,7 +63,8 @@ def test_types_may_share_a_record_and_one_that_lacks_a_library_is_left_out(monke
 
 
 def test_the_record_of_another_package_travels_to_another_environment(tmp_path: Path) -> None:
-    source = parcel._source(tmp_path, config_from_type("vqbet", ["--device=cpu"]))
+    parcel.pack(load_tiny_subject("vqbet"), tmp_path, overridden=False, tiny=True, batch_size=1, checks=2)
+    source = Path(json.loads((tmp_path / "parcel.json").read_text())["strobe"])
     (found,) = distributions(path=[str(source)])
     assert [(entry.group, entry.name, entry.module) for entry in found.entry_points] == [
         (registry.GROUP, "vqbet", "strobe_zoo.vqbet")

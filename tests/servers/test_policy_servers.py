@@ -125,7 +125,7 @@ FAULTS: list[tuple[str, Callable[[Any, int], Any], str, str, int | None]] = [
 )
 def test_what_goes_wrong_is_named(name: str, bad: Any, kind: str, error: str, count: int | None, every: Any) -> None:
     protocol = every[name]
-    answer = protocol.ask_policy(protocol.from_third(bad), **{"timeout_s": 1.0} if kind == "slow" else {})
+    answer = protocol.ask_policy(protocol.fail_from_third(bad), **{"timeout_s": 1.0} if kind == "slow" else {})
     assert {fault.kind for fault in answer.faults} == {kind}
     assert answer.faults[0].call == 3
     assert not error or answer.faults[0].name in error.split()
@@ -136,7 +136,7 @@ def test_what_goes_wrong_is_named(name: str, bad: Any, kind: str, error: str, co
 
 def test_a_server_that_says_nothing_is_silent(protocol: Protocol) -> None:
     wait = threading.Event()
-    with protocol.serving(protocol.from_third(lambda module, number: [wait.wait(9), module.actions()][1])) as url:
+    with protocol.serving(protocol.fail_from_third(lambda module, number: [wait.wait(9), module.actions()][1])) as url:
         answer = protocol.call_server(url, timeout_s=0.6)
         wait.set()
     (fault,) = answer.faults
@@ -191,7 +191,7 @@ def test_nobody_there_and_a_listener_that_says_nothing_are_a_line(
     ],
 )
 def test_a_finding_says_what_the_server_said_and_what_to_do(name: str, bad: Any, said: Any, every: Any) -> None:
-    answer = every[name].ask_policy(every[name].from_third(bad), 3, timeout_s=1.0)
+    answer = every[name].ask_policy(every[name].fail_from_third(bad), 3, timeout_s=1.0)
     kind = answer.faults[0].kind.replace(" ", "-")
     (finding,) = [each for each in advise(answer) if each.rule == f"server-{kind}"]
     text = " ".join((finding.title, finding.found, finding.why, finding.do, answer.faults[0].error))

@@ -116,7 +116,7 @@ class TriedCandidate:
 
 @dataclass(frozen=True)
 class Climb:
-    """What is known in a moment of a climb.
+    """A climb at one moment.
 
     Args:
         earlier: ladders that order the candidates.
@@ -157,7 +157,7 @@ class Climb:
 
     @property
     def tries(self) -> list[Try]:
-        """What the ladder lists."""
+        """The tries that the ladder lists."""
         return [trial.tried for trial in self.trials if trial.listed]
 
     @property

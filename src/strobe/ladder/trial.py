@@ -28,7 +28,7 @@ from strobe.ladder.settings import Climbing
 
 @dataclass(frozen=True)
 class Climber:
-    """What the steps of a climb act with, and the time that they have.
+    """The tools of a climb's steps: runs, a guard, and a limit of time.
 
     Args:
         began: `time.perf_counter` when its time began to run.

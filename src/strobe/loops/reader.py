@@ -153,7 +153,7 @@ MOST_OFFERED = 10_000  # observations that are remembered: keys are addresses of
 
 
 class _Window:
-    """What was recorded from the begin of a turn to the next one's or the loop's end; or one event that lies in none.
+    """The events from the begin of a turn to the next one's or the loop's end; or one event that lies in none.
 
     Attributes:
         start: begin of the turn; None without one.
@@ -179,7 +179,7 @@ class _Window:
 
 @dataclass
 class _Recording:
-    """What events tell of the whole, once all windows were read."""
+    """Facts on the whole recording, known once all windows were read."""
 
     rows: Iterable[Row]
     odd: int = 0  # events that cannot be read

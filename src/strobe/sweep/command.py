@@ -87,12 +87,12 @@ def study_cells(config: SweepConfig, live: Live) -> Studied | int:
 
     root = config.sweep_dir or Path("runs") / sweep_name(study, cells)
     if config.dry_run:
-        dry_run(config, cells, invalid, root, flags)
+        dry_run(config, invalid, root, flags)
         return 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock_sweep(root))
         other_work = say_other_work(live) if config.launcher == "local" else []
-        ended, unsaved = launch(study, config, cells, invalid, root)
+        ended, unsaved = launch(config, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
         sweep.notes += other_work

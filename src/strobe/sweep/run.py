@@ -125,10 +125,8 @@ def lock_sweep(root: Path) -> Iterator[None]:
         yield
 
 
-def launch(
-    study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path
-) -> tuple[bool, dict[tuple[str, int], Outcome]]:
-    """Run the cells that have not ended yet.
+def launch(config: SweepConfig, invalid: dict[str, str], root: Path) -> tuple[bool, dict[tuple[str, int], Outcome]]:
+    """Run the sweep's cells that have not ended yet.
 
     Returns:
         False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
@@ -139,14 +137,14 @@ def launch(
     jobs, known = [], []
     unsaved: dict[tuple[str, int], Outcome] = {}
     for cell, repeat in grid.shuffle_in_blocks(
-        [c for c in cells if c.key not in invalid], config.repeats, config.order_seed
+        [c for c in config.cells if c.key not in invalid], config.repeats, config.order_seed
     ):
         if (outcome := _earlier_outcome(config, root, cell, repeat)) is not None:
             known.append(outcome)
             continue
         folder = execution_folder(root, cell, repeat)
         on_cpu = requested_device(cell.argv) == "cpu"
-        jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits, on_cpu=on_cpu))
+        jobs.append(Job(cell.key, repeat, config.study, cell.argv, cell.label, folder, limits, on_cpu=on_cpu))
     with CellsLive(len(jobs), len(known)) as live:
         try:
             for job, outcome in _launcher(config, jobs, live):
@@ -168,14 +166,13 @@ def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iter
     return run_on_ray(jobs, live, config.ray.address) if config.launcher == "ray" else run_here(jobs, live)
 
 
-def dry_run(
-    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, object]
-) -> None:
+def dry_run(config: SweepConfig, invalid: dict[str, str], root: Path, flags: Mapping[str, object]) -> None:
     """Print the runs in their order, and how long they will take.
 
     Args:
         flags: cell key → the study's config.
     """
+    cells = config.cells
     expected, basis = _estimate_durations(config, cells, root, flags)
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title in ("", "cell", "repeat", "state", "time"):

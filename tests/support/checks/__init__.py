@@ -1,1 +1,1 @@
-"""What tests assert with: approved texts, results on disk, renderings, refusals."""
+"""Checks that tests assert with: approved texts, results on disk, renderings, refusals."""

@@ -1,1 +1,1 @@
-"""What stands in for a subject, a simulator, a robot or a reporter."""
+"""Stand-ins for a subject, a simulator, a robot or a reporter."""

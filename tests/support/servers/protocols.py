@@ -58,7 +58,7 @@ class Protocol:
         with self.serving(policy or self.stand_in_module.Policy()) as url:
             return self.call_server(url, calls, **more)
 
-    def from_third(self, bad: Callable[[Any, int], Any]) -> Any:
+    def fail_from_third(self, bad: Callable[[Any, int], Any]) -> Any:
         """A server whose answers are sound twice; ``bad`` is of its module and the call's number."""
         module = self.stand_in_module
         return module.Policy(answer=lambda seen, number: module.actions() if number <= 2 else bad(module, number))

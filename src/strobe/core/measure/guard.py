@@ -60,7 +60,7 @@ WITHIN_0_AND_1 = (sys.float_info.min, 1 - sys.float_info.epsilon)  # neither 0 n
 
 
 class Metric(NamedTuple):
-    """What can be limited: a field of `Agreement`, or the loss of success in paired episodes.
+    """A figure that can be limited: a field of `Agreement`, or the loss of success in paired episodes.
 
     Args:
         shown: its name on the screen.

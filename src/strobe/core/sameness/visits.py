@@ -32,7 +32,7 @@ class CheckCall:
 
     @property
     def baseline_call(self) -> tuple[int, bool]:
-        """What names the baseline's call that it is compared with: the observation, and whether RTC guides it."""
+        """The call of the baseline that it is compared with: the observation, and whether RTC guides it."""
         return self.observation, self.rtc
 
 
