@@ -14,12 +14,12 @@ from _claims import NOISES, Claim, Noise, Series, times
 
 from strobe.budget.figures import asynchrony
 from strobe.budget.results import Latency
-from strobe.core.measure.in_time import REQUIRED, InTimeLooks, best_rung, judge_in_time
 from strobe.core.measure.sampling import Looking
-from strobe.core.measure.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.ladder import settings
 from strobe.ladder.earlier import is_settled
+from strobe.ladder.in_time import REQUIRED, InTimeLooks, best_rung, judge_in_time
 from strobe.ladder.results import Try, TryOutcome
+from strobe.ladder.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.ladder.trial import judge_try
 
 SEED = 37

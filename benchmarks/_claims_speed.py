@@ -12,11 +12,11 @@ import numpy as np
 from _claims import NOISES, Claim, Noise, Series, independent, times
 
 from strobe.core.measure.sampling import SamplingBudget, collect
-from strobe.core.measure.sequential import MATTERS, Looks
 from strobe.core.measure.statistics import steps_line
 from strobe.core.measure.verdicts import LEVEL, WITHIN, paired_verdict, unpaired_verdict
 from strobe.core.results.comparison import Verdict
 from strobe.dataloader.throughput import block_rate
+from strobe.ladder.sequential import MATTERS, Looks
 
 FALSE = 1 - LEVEL
 PLANTED = 1.03

@@ -15,7 +15,6 @@ from support.fakes.sleeper import Clock, Lines, Planted, Sleeper, entry
 from torch import Tensor
 
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.measure.sequential import Glance, Looks
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.subject import ITERATION, Phase
 from strobe.core.timeline import section
@@ -25,6 +24,7 @@ from strobe.ladder import settings
 from strobe.ladder.answer import build_recipe
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.run import optimize
+from strobe.ladder.sequential import Glance, Looks
 from strobe.ladder.settings import Aim
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})

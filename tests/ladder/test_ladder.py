@@ -9,13 +9,13 @@ from support.checks.renderings import answer_text, console_text, whole
 from support.examples.ladder import make_climb
 
 from strobe.core import kinds
-from strobe.core.measure.in_time import judge_in_time
 from strobe.core.measure.verdicts import unpaired_verdict
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Limit, Lower, PartLimit
 from strobe.evaluate.measure.episodes import judge as judge_episodes
 from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.ladder import page as ladder
+from strobe.ladder.in_time import judge_in_time
 from strobe.ladder.results import OptimizeResult
 from strobe.simulators.results import Episode
 

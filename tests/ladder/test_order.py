@@ -14,7 +14,6 @@ from support.examples.runs import measurement
 from support.fakes.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
-from strobe.core.measure.in_time import judge_in_time
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Measurement
@@ -34,6 +33,7 @@ from strobe.ladder.candidates import (
     together,
 )
 from strobe.ladder.climb import Climb, Step, left_out, plan, remaining
+from strobe.ladder.in_time import judge_in_time
 from strobe.ladder.results import Try
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim

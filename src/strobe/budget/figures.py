@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from strobe.budget.results import Asynchrony, Latency
-from strobe.core.measure.in_time import REQUIRED, judge_in_time
 from strobe.core.measure.statistics import Array
 from strobe.core.results.data import Interval, Line
-from strobe.core.results.in_time import InTime
+from strobe.ladder.in_time import REQUIRED, judge_in_time
+from strobe.ladder.in_time_result import InTime
 
 DENOISE = ("denoise step", "denoise", "denoising")
 MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further

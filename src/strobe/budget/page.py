@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from strobe.budget.results import Asynchrony, Budget, Latency
 from strobe.core.report import charts, frame
-from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import Columns, Document, Row, Section, Table, figure, figures, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval, Line
 from strobe.core.results.numerals import significant
+from strobe.ladder import in_time_words as in_words
 
 REST = "other"
 

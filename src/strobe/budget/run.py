@@ -11,11 +11,11 @@ from statistics import median
 from strobe.budget import figures as measure
 from strobe.budget.results import Budget, Latency
 from strobe.core.errors import UserError
-from strobe.core.measure.in_time import REQUIRED, judge_in_time
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement, top_level
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
+from strobe.ladder.in_time import REQUIRED, judge_in_time
 from strobe.ladder.results import Need, OptimizeResult, Try, part_outcomes
 from strobe.sweep.results import Cell, Sweep
 from strobe.version import __version__

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from strobe.core.measure.components import common_parts
 from strobe.core.measure.guard import Guards
-from strobe.core.measure.in_time import best_rung, judge_in_time
 from strobe.core.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.core.results import recipe
 from strobe.core.results.comparison import Comparison
@@ -18,6 +17,7 @@ from strobe.core.studies.shared.paired_comparison import judge
 from strobe.core.treatments.recipe import PACKAGES
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.climb import BASELINE, Climb, Step
+from strobe.ladder.in_time import best_rung, judge_in_time
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, part_outcomes
 from strobe.ladder.runner import ActionGuard
 

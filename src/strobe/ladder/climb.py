@@ -12,10 +12,7 @@ from dataclasses import dataclass, replace
 
 from strobe.core.measure.components import share, shares
 from strobe.core.measure.guard import strongest
-from strobe.core.measure.in_time import judge_in_time
-from strobe.core.measure.sequential import MATTERS
 from strobe.core.results.agreement import Effect
-from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments import catalogue
@@ -32,7 +29,10 @@ from strobe.ladder.candidates import (
     together,
 )
 from strobe.ladder.earlier import Earlier
+from strobe.ladder.in_time import judge_in_time
+from strobe.ladder.in_time_result import InTime
 from strobe.ladder.results import Try, TryOutcome
+from strobe.ladder.sequential import MATTERS
 from strobe.ladder.settings import Aim
 
 BASELINE = "baseline"

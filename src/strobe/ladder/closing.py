@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import DROP, Guards
-from strobe.core.measure.in_time import best_rung
 from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.time_limit import LookInterrupted
 from strobe.core.results.agreement import Agreement, YardstickName
@@ -32,6 +31,7 @@ from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, find_baseline_comparison
 from strobe.ladder.climb import BASELINE, Climb
 from strobe.ladder.episodes import CandidateError, Episodes, rejection_reason
+from strobe.ladder.in_time import best_rung
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.runner import judge_variants
 from strobe.ladder.settings import Climbing

@@ -22,7 +22,6 @@ from pydantic import Field, ValidationError
 
 from strobe.core.errors import os_error_reason
 from strobe.core.measure.guard import Guards
-from strobe.core.measure.sequential import MATTERS
 from strobe.core.results.data import Data, Finite
 from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.core.runs import store
@@ -34,6 +33,7 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment
 from strobe.ladder.candidates import Standing
 from strobe.ladder.results import OptimizeResult, Rung, Try, TryOutcome
+from strobe.ladder.sequential import MATTERS
 from strobe.version import __version__
 
 VERSION = 3  # version of the file; in its name, so that two versions of Strobe do not disturb each other

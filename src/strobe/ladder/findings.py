@@ -12,8 +12,8 @@ from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
-from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
+from strobe.ladder.in_time_result import InTime
 from strobe.ladder.results import Ladder, OptimizeResult, Try, TryOutcome
 
 LATE = (

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.report import charts, compare, frame, limits, measured, memory, pace, sameness, sameness_plots
-from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import (
     Column,
@@ -35,6 +34,7 @@ from strobe.core.results.numerals import significant
 from strobe.core.treatments.known import known_words
 from strobe.core.treatments.words import find_entry, parse
 from strobe.evaluate import page_episodes as episodes
+from strobe.ladder import in_time_words as in_words
 from strobe.ladder.findings import MOST_HEADROOM, UNJUDGED, last_tries, straddles, ways
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try
 

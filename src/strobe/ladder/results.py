@@ -12,9 +12,9 @@ from strobe.core.results.agreement import Agreement, Effect
 from strobe.core.results.answer import Guarded, Held, make_guarded_actions
 from strobe.core.results.comparison import Comparison, Verdict
 from strobe.core.results.data import Data, Finite, Samples
-from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedEpisodes
+from strobe.ladder.in_time_result import InTime
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 

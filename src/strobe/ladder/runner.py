@@ -13,15 +13,12 @@ from torch import Tensor
 from strobe.core.measure.agreement import Values, agree, agree_features, agree_outputs, crop_to_common_actions
 from strobe.core.measure.compilations import CompileWatch
 from strobe.core.measure.guard import Guard, Guards, Judgement, strongest
-from strobe.core.measure.in_time import InTimeLooks, fewest_chunks
 from strobe.core.measure.sampling import Progress, SamplingBudget
-from strobe.core.measure.sequential import Glance, Looks
 from strobe.core.measure.time_limit import TimeLimit
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.agreement import Agreement, Effect, Yardstick, yardstick
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Samples
-from strobe.core.results.in_time import InTime
 from strobe.core.results.subject import Ceiling
 from strobe.core.sameness.check import Sameness, affordable
 from strobe.core.sameness.reordered import features_reordered
@@ -39,6 +36,9 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.room import record_call_memory
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.ladder import settings
+from strobe.ladder.in_time import InTimeLooks, fewest_chunks
+from strobe.ladder.in_time_result import InTime
+from strobe.ladder.sequential import Glance, Looks
 from strobe.ladder.settings import Aim, Climbing
 from strobe.lerobot.policies.policy_subject import PolicySubject
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.core.measure.guard import Guards
-from strobe.core.measure.in_time import REQUIRED
 from strobe.core.studies.shared.progress import Reporter, Silent
 from strobe.core.treatments.treatment import Spec
 from strobe.ladder.candidates import Choice
+from strobe.ladder.in_time import REQUIRED
 
 # A try
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from strobe.core.errors import UserError, error_line
 from strobe.core.measure.guard import HELD, Judgement
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.measure.sequential import MATTERS, Glance
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Verdict
 from strobe.core.sameness.check import PolicyCallError
@@ -23,6 +22,7 @@ from strobe.ladder.candidates import Candidate, candidates, make_candidate, repl
 from strobe.ladder.climb import Climb, TriedCandidate, find_entries, plan
 from strobe.ladder.results import TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, require_uninterrupted
+from strobe.ladder.sequential import MATTERS, Glance
 from strobe.ladder.settings import Climbing
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from strobe.core.results import units
-from strobe.core.results.in_time import InTime
 from strobe.core.results.numerals import significant
+from strobe.ladder.in_time_result import InTime
 
 
 def describe_share(judged: InTime) -> str:

@@ -7,8 +7,8 @@ import pytest
 from numpy.random import Generator, default_rng
 
 from strobe.core.measure.sampling import SamplingBudget, collect
-from strobe.core.measure.sequential import FIRST, MATTERS, Looks
 from strobe.core.measure.verdicts import LEVEL, paired_verdict
+from strobe.ladder.sequential import FIRST, MATTERS, Looks
 
 
 def times(rng: Generator, count: int, gain: float, spread: float) -> tuple[np.ndarray, np.ndarray]:

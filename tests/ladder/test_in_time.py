@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.core.measure.in_time import InTimeLooks, best_rung, fewest_chunks, judge_in_time
-from strobe.core.report.in_time import describe_share
+from strobe.ladder.in_time import InTimeLooks, best_rung, fewest_chunks, judge_in_time
+from strobe.ladder.in_time_words import describe_share
 
 
 def test_the_median_does_not_decide():
