@@ -14,8 +14,8 @@ import numpy as np
 from _claims import Claim
 from numpy.typing import NDArray
 
-from strobe.core.measure.betting import difference_sequence
 from strobe.core.measure.statistics import bonferroni
+from strobe.evaluate.measure.betting import difference_sequence
 from strobe.evaluate.measure.episodes import judge, least_reward_difference
 from strobe.evaluate.measure.success_rates import LEVEL, decide, paired_rates, unpaired_rates
 from strobe.evaluate.pairs import Decision, EpisodePair

@@ -38,8 +38,8 @@ from safetensors.torch import load_file, save_file
 
 from strobe.core.cli.main import main as strobe
 from strobe.core.demo import CHECKPOINT
-from strobe.core.measure.betting import difference_sequence
 from strobe.core.runs import store
+from strobe.evaluate.measure.betting import difference_sequence
 from strobe.evaluate.measure.success_rates import LEVEL, success_rate
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions

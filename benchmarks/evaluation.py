@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from strobe.core.measure.betting import difference_sequence, rate_sequence
-from strobe.core.measure.planning import chance_disagreement, fixed_pairs
+from strobe.evaluate.measure.betting import difference_sequence, rate_sequence
+from strobe.evaluate.measure.planning import chance_disagreement, fixed_pairs
 from strobe.evaluate.measure.success_rates import mcnemar_p, rate_interval, tango_interval
 
 EVALUATIONS, PAIRS, LEVEL, FALSE = 400, 200, 0.95, 0.05

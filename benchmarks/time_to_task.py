@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from strobe.core.measure.betting import decisive_log_capital, log_capital_of_gains
+from strobe.evaluate.measure.betting import decisive_log_capital, log_capital_of_gains
 from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, mean_interval, middle_interval
 

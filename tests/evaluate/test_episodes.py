@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards
-from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.core.results.agreement import Agreement
 from strobe.evaluate.measure.episodes import judge
+from strobe.evaluate.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.evaluate.page_episodes import answers, sections
 from strobe.evaluate.pairs import EpisodePair
 from strobe.ladder.episodes import rejection_reason

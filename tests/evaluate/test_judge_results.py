@@ -13,8 +13,8 @@ from support.examples.eval_info import make_judged, write
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import document
-from strobe.core.measure.planning import fewest_pairs
 from strobe.evaluate.judge import distinct_names, find_runs, judge
+from strobe.evaluate.measure.planning import fewest_pairs
 from strobe.evaluate.measure.success_rates import exact_p, score_interval, unpaired_rates
 from strobe.evaluate.results import Judged
 

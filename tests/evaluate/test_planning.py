@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from strobe.core.measure.betting import difference_sequence
-from strobe.core.measure.planning import (
+from strobe.evaluate.measure.betting import difference_sequence
+from strobe.evaluate.measure.planning import (
     chance_disagreement,
     expected_pairs,
     fewest_pairs,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.core.measure.betting import (
+from strobe.evaluate.measure.betting import (
     decisive_log_capital,
     difference_sequence,
     log_capital,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.core.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
+from strobe.evaluate.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
 from strobe.evaluate.measure.time_to_task import (
     Ended,
     judge_times,

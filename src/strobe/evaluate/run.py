@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
 from strobe.core.families.registry import denoising_steps, steps_field
-from strobe.core.measure.planning import foresight
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.measure.statistics import steps_line
 from strobe.core.measure.verdicts import paired_verdict
@@ -37,6 +36,7 @@ from strobe.evaluate.episodes.runners import require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.episodes.videos import Filming
 from strobe.evaluate.flags import EXECUTED, EvaluateConfig
+from strobe.evaluate.measure.planning import foresight
 from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.lerobot.config_fields import Settings
 from strobe.lerobot.policies.policy_subject import PolicySubject

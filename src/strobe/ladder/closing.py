@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import DROP, Guards
-from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.time_limit import LookInterrupted
 from strobe.core.results.agreement import Agreement, YardstickName
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
@@ -26,6 +25,7 @@ from strobe.core.studies.shared.measuring import Measured
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate.measure.episodes import MARGIN
+from strobe.evaluate.measure.planning import fewest_pairs
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, find_baseline_comparison

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.measure.guard import Guards, format_distinct
-from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.results.numerals import significant
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import MARGIN, judge, pair_differences
+from strobe.evaluate.measure.planning import fewest_pairs
 from strobe.evaluate.measure.success_rates import decide
 from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.lerobot.envs import environments

@@ -20,7 +20,6 @@ from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards, strongest
-from strobe.core.measure.planning import foresight
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options
@@ -29,6 +28,7 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import Section
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Effect, Spec, Treatment, Variant
+from strobe.evaluate.measure.planning import foresight
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, judge_rungs
 from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, make_candidate, together

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from strobe.core.errors import UserError, legible
-from strobe.core.measure.longest import FEWEST, chance_of_longer
 from strobe.loops.measure.rollout import due_ticks
 from strobe.loops.observations import Observations
 from strobe.loops.recorded_run import RecordedRun, load
@@ -32,6 +31,7 @@ from strobe.replay.columns import (
     play_column,
     recorded_column,
 )
+from strobe.replay.longest import FEWEST, chance_of_longer
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
 from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting

@@ -29,7 +29,6 @@ from strobe.core.families.registry import policy_family
 from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Probe, Timeline, section
-from strobe.core.timeline.backward import Backward
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook, resolve_hooks
 from strobe.core.timeline.timeline import Mark
@@ -38,6 +37,7 @@ from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.loops.instrument import Instrument
 from strobe.train import loader_probes
+from strobe.train.backward import Backward
 from strobe.train.inputs import Inputs, resumed_run
 from strobe.train.utilisation import CountedStep
 

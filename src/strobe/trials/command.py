@@ -175,7 +175,7 @@ def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
 
 
 def _say(config: TrialsConfig) -> None:
-    from strobe.core.measure.planning import foresight
+    from strobe.evaluate.measure.planning import foresight
 
     folder = config.output
     print(f"plan     {folder}: {config.pairs} pairs; read {folder}/README.txt first")

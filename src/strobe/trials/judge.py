@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.core.errors import UserError
-from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
+from strobe.evaluate.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.evaluate.measure.success_rates import paired_rates, success_rate
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, time_to_task
 from strobe.trials.plan import KEY, SHEET, TrialKey, TrialPlan, load_key, load_plan

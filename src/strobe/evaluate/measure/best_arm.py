@@ -3,8 +3,8 @@
 Even-Dar, Mannor and Mansour ("Action elimination and stopping conditions for the multi-armed bandit and reinforcement
 learning problems", JMLR 7, 2006) play all arms that remain in turn. An arm goes as soon as its interval shows that
 another arm is better. Their intervals are of each arm's own rate, by Hoeffding. Here an interval is of the difference
-of two arms in pairs from the same starts, by bets (`strobe.core.measure.betting`): it is narrower where starts differ
-in difficulty.
+of two arms in pairs from the same starts, by bets (`strobe.evaluate.measure.betting`): it is narrower where starts
+differ in difficulty.
 
 How sure that is. K arms make K (K − 1) / 2 pairs, and each pair has a confidence sequence at the level
 1 − 0.05 / (K (K − 1) / 2). A sequence is wrong if it ever excludes the true difference, at any start. For one pair the
@@ -33,8 +33,8 @@ from typing import Literal
 
 import numpy as np
 
-from strobe.core.measure.betting import decisive_log_capital, log_capital
 from strobe.core.measure.statistics import bonferroni
+from strobe.evaluate.measure.betting import decisive_log_capital, log_capital
 from strobe.evaluate.measure.success_rates import LEVEL, decide
 from strobe.evaluate.measure.time_to_task import Ended, judge_times
 

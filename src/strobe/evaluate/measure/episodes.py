@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.core.measure.planning import fewest_pairs_apart
 from strobe.core.measure.statistics import centre
 from strobe.core.measure.verdicts import FEWEST_PAIRS
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import significant
+from strobe.evaluate.measure.planning import fewest_pairs_apart
 from strobe.evaluate.measure.success_rates import LEVEL, count_in_whole_rounds, decide
 from strobe.evaluate.measure.time_to_task import episode_ends, judge_times, time_unjudged_reason
 from strobe.evaluate.pairs import Decision, EpisodePair, EpisodesKind, PairedEpisodes, verdict_in_words

@@ -2,7 +2,7 @@
 
 The intervals and tests are for a number of episodes that was fixed beforehand: for one look, at the end, in whatever
 order the results come (`decide_once`). While episodes are played, a verdict comes from a confidence sequence, at any
-number of pairs (`decide`, `strobe.core.measure.betting`).
+number of pairs (`decide`, `strobe.evaluate.measure.betting`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strobe.core.measure.betting import difference_sequence
 from strobe.core.results.data import Interval
+from strobe.evaluate.measure.betting import difference_sequence
 from strobe.evaluate.pairs import Decided, Decision, PairedRates, SuccessRate, UnpairedRates
 
 

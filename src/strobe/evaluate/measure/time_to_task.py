@@ -8,9 +8,9 @@ Two figures compare the times of two variants from the same starts, and each has
   and no proportional hazards are supposed. It is the sign test's interval of a median (Thompson, "On confidence ranges
   for the median", Annals of Mathematical Statistics 7, 1936), of paired times with the rule for failures of Buyse
   ("Generalized pairwise comparisons of prioritized outcomes in the two-sample problem", Statistics in Medicine 29,
-  2010). Instead of a sign test at one look, bets on won and lost pairs (`strobe.core.measure.betting`) exclude a ratio,
-  so that one may look after every pair. The verdict rests on this interval: it depends neither on how far the limit is
-  nor on the failures that both share.
+  2010). Instead of a sign test at one look, bets on won and lost pairs (`strobe.evaluate.measure.betting`) exclude a
+  ratio, so that one may look after every pair. The verdict rests on this interval: it depends neither on how far the
+  limit is nor on the failures that both share.
 - **The ratio of the mean times over all starts**, a failure counted as the limit: restricted means (Royston and Parmar,
   "The use of restricted mean survival time", Statistics in Medicine 30, 2011). A time up to the limit is always seen,
   and bounded. E[first − r × second] = 0 is a claim on a mean of bounded differences, so bets exclude it in the same
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from strobe.core.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
+from strobe.evaluate.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
 from strobe.evaluate.measure.success_rates import LEVEL, count_in_whole_rounds, paired_rates
 from strobe.evaluate.pairs import MATTERS, PairedRates, PairedTimes, TimeKind, TimeToTask
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.core.measure.betting import decisive_log_capital, log_capital
+from strobe.evaluate.measure.betting import decisive_log_capital, log_capital
 
 _LOOKS = 400  # most looks of one simulated evaluation
 

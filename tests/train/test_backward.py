@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from strobe.core.timeline import Timeline, section
-from strobe.core.timeline.backward import Backward
 from strobe.core.timeline.probe import Hook
+from strobe.train.backward import Backward
 
 
 class Slow(torch.autograd.Function):
