@@ -17,7 +17,7 @@ from support.devices.replayed_graph import Replayed
 
 from strobe.core.families.capabilities import list_no_modules
 from strobe.core.families.registry import find_family
-from strobe.core.families.sampling import Graphs
+from strobe.lerobot.sampling import Graphs
 from strobe.treatments.graphs import graph, regions
 from strobe.treatments.graphs.host_work import Host
 

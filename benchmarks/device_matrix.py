@@ -44,7 +44,7 @@ from support.devices.graph_walks import Walk, Walked, walk, walks  # noqa: E402
 from support.devices.training_pair import Trained, all_levers, has_checkpoints, train_both_ways  # noqa: E402
 
 from strobe.core.families.registry import list_types_having  # noqa: E402
-from strobe.core.families.sampling import Flow  # noqa: E402
+from strobe.lerobot.sampling import Flow  # noqa: E402
 
 KEEPING = ("prefix_cache=static", "masks=once")  # they keep values from step to step, where most faults were
 UNTRAINED = ("groot",)  # its training step is not judged here

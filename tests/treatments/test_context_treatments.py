@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.families.sampling import WordTables
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.patch import find_replacements
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.sampling import WordTables
 from strobe.treatments.flow import context as context_treatments
 from strobe.treatments.flow.rtc import RealTimeChunking
 

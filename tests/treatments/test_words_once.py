@@ -13,11 +13,11 @@ from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Words
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.sampling import Words
 from strobe.treatments.flow import text
 from strobe.treatments.flow.text import WordsOnce
 

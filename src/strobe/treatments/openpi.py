@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from strobe.core.errors import UserError
 from strobe.core.families.family import Family
-from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import Subject, count
 from strobe.core.treatments.catalogue import compose, parse
@@ -36,6 +35,7 @@ from strobe.core.treatments.treated import Treated, find_treated
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo, Variant
 from strobe.lerobot.families import pi
 from strobe.lerobot.other_projects import module_of_other_project
+from strobe.lerobot.sampling import Flow, Graphs
 
 EXACT = ("prefix_cache=static", "timesteps=precomputed", "masks=once", "graph=chunk")  # those that were held to the bit
 STEPS = 10  # denoising steps that openpi's ``sample_actions`` takes by default

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from strobe.core.families.registry import find_family
-from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.graphs import regions
 from strobe.treatments.graphs.graph import CudaGraph
 from support.devices.emulated_device import EmulatedDevice, Graph

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Arm, Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
-from strobe.core.families.sampling import Attention, Context, Views
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, loading, sizes
+from strobe.lerobot.sampling import Attention, Context, Views
 from strobe_zoo import qwen
 
 if TYPE_CHECKING:

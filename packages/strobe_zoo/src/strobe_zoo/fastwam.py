@@ -20,11 +20,11 @@ from strobe.core.families.capabilities import (
     Unregistered,
 )
 from strobe.core.families.family import Family, Tiny, always, blocks
-from strobe.core.families.sampling import Context, Words
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
 from strobe.lerobot.policies.standins import loading
+from strobe.lerobot.sampling import Context, Words
 from strobe_zoo import wan
 
 if TYPE_CHECKING:

@@ -27,12 +27,12 @@ from strobe.core.families.capabilities import (
     Unregistered,
 )
 from strobe.core.families.family import Family, Tiny, always, blocks
-from strobe.core.families.sampling import Context, UnreadHalf
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import STEP
 from strobe.lerobot.policies.standins import replacing
+from strobe.lerobot.sampling import Context, UnreadHalf
 from strobe_zoo import wan
 
 BASE = "robbyant/lingbot-va-base"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Calls, Construction, InputFacts, LiveFields, Parts, Unregistered
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
-from strobe.core.families.sampling import WordTables
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import loading, replacing, sizes
+from strobe.lerobot.sampling import WordTables
 from strobe_zoo import qwen
 
 if TYPE_CHECKING:

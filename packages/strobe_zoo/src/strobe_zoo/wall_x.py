@@ -12,10 +12,10 @@ from typing import Any
 
 from strobe.core.families.capabilities import Calls, Construction, InputFacts, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks
-from strobe.core.families.sampling import Rerun
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import loading
+from strobe.lerobot.sampling import Rerun
 from strobe_zoo import qwen
 
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"

@@ -15,9 +15,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
-from strobe.core.families.sampling import LastBlock
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.sampling import LastBlock
 
 VLM, TRANSFORMER = "model.vlm", "model.transformer"
 VISION, ENCODER = f"{VLM}.vision_tower", f"{VLM}.language_model.encoder"

@@ -118,8 +118,8 @@ def difference_sequence(differences: Sequence[int] | ArrayLike, level: float = 0
 
     With the chance ``level`` all of them hold the true mean, whatever number of pairs one stops at and for whatever
     reason (`strobe.evaluate.measure.betting`). Each holds the mean of the pairs that it rests on. They take the pairs
-    as independent, with one mean, or with one mean per task and the tasks played in turn. Where finished results come in
-    another order, such as all of an easy task before all of a hard one, they do not hold:
+    as independent, with one mean, or with one mean per task and the tasks played in turn. Where finished results come
+    in another order, such as all of an easy task before all of a hard one, they do not hold:
     `strobe.evaluate.measure.success_rates.decide_once` is for those.
 
     Args:

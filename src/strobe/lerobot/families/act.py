@@ -15,9 +15,9 @@ from torch import Tensor
 
 from strobe.core.families.capabilities import Calls, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, blocks
-from strobe.core.families.sampling import Attention, Graphs
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
+from strobe.lerobot.sampling import Attention, Graphs
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Calls, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always
-from strobe.core.families.sampling import Graphs
 from strobe.core.timeline.probe import Probe
+from strobe.lerobot.sampling import Graphs
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
 from strobe.core.families.family import Family, Tiny, transformer
-from strobe.core.families.sampling import Attention, Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, replacing, tokenizer
+from strobe.lerobot.sampling import Attention, Flow, Graphs
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

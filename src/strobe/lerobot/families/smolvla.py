@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from strobe.core.families.capabilities import Around, Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
-from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, sizes, tokenizer
+from strobe.lerobot.sampling import Flow, Graphs
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

@@ -18,13 +18,13 @@ from torch.nn import functional
 from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Conditioning, Context
 from strobe.core.subjects.capability import require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call, peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
+from strobe.lerobot.sampling import Conditioning, Context
 from strobe.treatments.graphs.host_work import EpochCache, is_in_region
 from strobe.treatments.parts import STEP, deriving
 

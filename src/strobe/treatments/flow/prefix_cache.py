@@ -18,7 +18,6 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Flow, Rerun
 from strobe.core.subjects.capability import require_capability
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline import section
@@ -26,6 +25,7 @@ from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
+from strobe.lerobot.sampling import Flow, Rerun
 from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import PREFIX, STEP, deriving, require_flow
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Flow, Views
 from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
+from strobe.lerobot.sampling import Flow, Views
 from strobe.treatments.parts import PREFIX, VISION, deriving, named_parts, require_flow
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Flow
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
+from strobe.lerobot.sampling import Flow
 from strobe.treatments.graphs.host_work import EpochCache, is_in_region
 from strobe.treatments.parts import STEP, FlowModules, deriving, require_flow, weights_seen
 

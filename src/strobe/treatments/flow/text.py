@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from strobe.core.families.sampling import Words, WordTables
 from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
+from strobe.lerobot.sampling import Words, WordTables
 from strobe.treatments.graphs.host_work import is_in_region
 from strobe.treatments.parts import deriving, named_parts, weights_seen
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
 from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
+from strobe.lerobot.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
 from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, named_parts, require_flow
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.

@@ -22,7 +22,6 @@ from torch.utils._pytree import tree_flatten
 from strobe.core.devices.accelerators import Pool
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.registry import list_types_having
-from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.capability import capability
 from strobe.core.subjects.subject import Subject
@@ -32,6 +31,7 @@ from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
 from strobe.lerobot.policies.policy_of import require_policy
+from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.core.errors import UserError
-from strobe.core.families.sampling import Attention
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
+from strobe.lerobot.sampling import Attention
 from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import named_parts
 
