@@ -20,7 +20,6 @@ SLICE = Slice(
             (
                 "strobe.core.findings.machine:gap_costs",
                 "strobe.core.findings.parts:RULES",
-                "strobe.core.findings.rtc:RULES",
                 "strobe.core.findings.machine:RULES",
                 "strobe.core.findings.compiled_code:RULES",
                 "strobe.core.findings.trust:RULES",
@@ -32,11 +31,9 @@ SLICE = Slice(
             "strobe.core.report.compare",
             (
                 "strobe.core.findings.parts:RULES",
-                "strobe.core.findings.rtc:OF_COMPARISONS",
                 "strobe.core.findings.machine:RULES",
                 "strobe.core.findings.precision:RULES",
                 "strobe.core.findings.sameness:RULES",
-                "strobe.core.findings.levers:RULES",
                 "strobe.core.findings.compiled_code:RULES",
                 "strobe.core.findings.trust:OF_COMPARISONS",
             ),
