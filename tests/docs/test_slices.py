@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support.suite.places import ROOT
 from support.suite.scripts import load_script
+
+from strobe.core.slices import slices as core_slices
+
+ASKED = re.compile(r'\b(?:Offer(?:\[.*\])?|_foreign_family)\("([^"]+)"')
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +56,9 @@ def test_a_slice_has_its_own_tests_and_the_contracts(slices: ModuleType) -> None
     assert {"tests/servers/test_findings_server.py", *slices.CONTRACTS} <= set(servers)
     assert "tests/tune/test_tune_search.py" in tune
     assert "tests/tune/test_tune_search.py" not in servers
+
+
+def test_slices_offer_what_is_asked_for_and_nothing_else() -> None:
+    sources = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
+    asked = {name for text in sources for name in ASKED.findall(text)}
+    assert asked == {name for each in core_slices().values() for name in each.offers}

@@ -7,7 +7,7 @@ wrong with it before is reported by `check`, which loads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.commands.variant_text import check_levers, check_rtc, split_variant
-from strobe.core import slices
 from strobe.core.errors import UserError, error_line
+from strobe.core.slices import Offer
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_specs
@@ -24,6 +24,8 @@ from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, known_lever, precisions
 from strobe.core.treatments.words import levers as read_levers
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
+
+EXPORTED: Offer[Callable[[Path], tuple[str, tuple[RecipeTreatment, ...]]]] = Offer("exported policies")
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
         if parts.rtc:
             first.append(RealTimeChunking(_rtc_config(parts.rtc), inference_delay))
         if parts.exported is not None:
-            first += slices.require_offer("exported policies")(parts.exported)[1]
+            first += EXPORTED.require()(parts.exported)[1]
         draft = Draft(parts.name, tuple(first), specs, parts.recipe)
         draft.variant()
     except UserError as error:

@@ -30,20 +30,24 @@ names the missing flag), 130 after Ctrl-C.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from strobe.core import slices
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
+from strobe.core.slices import Offer
 from strobe.lerobot.policies.options import FactoryOptions
 from strobe.policy_cli.run_flags import InputFlags, RecipeFlags, check_recipe, read_flags
 from strobe.policy_cli.subject import build_study_answer, load_subject, recipe_notes
 from strobe.policy_cli.subject_flags import ModelFlags
+
+if TYPE_CHECKING:
+    from strobe.core.results.answer import VerifyResult
+    from strobe.core.subjects.subject import Subject
 
 UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "nvtx", "operators", "memory",
@@ -87,6 +91,9 @@ class VerifyConfig(RecipeFlags, InputFlags):
         return Effort(count=self.observations, passes=self.passes, seconds=self.seconds or math.inf)
 
 
+VERIFY_EXPORT: Offer[Callable[[Subject, VerifyConfig, Path, Live], VerifyResult]] = Offer("verification of exports")
+
+
 def read(argv: Sequence[str]) -> VerifyConfig:
     """Return the command's flags, checked. Raises UserError."""
     from strobe.core.measure.guard import Guards
@@ -114,9 +121,9 @@ def _check_export(config: VerifyConfig) -> None:
 
 def study(config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe, or the export, on it. Raises UserError."""
-    verify_export = None if config.exported is None else slices.require_offer("verification of exports")
+    verify_export = None if config.exported is None else VERIFY_EXPORT.require()
     subject = load_subject(config, live)
-    if verify_export is not None:
+    if verify_export is not None and config.exported is not None:
         result = verify_export(subject, config, config.exported, live)
         return build_study_answer(result, config, code=EXIT_CODES[result.outcome])
     from strobe.core.measure.guard import Guards

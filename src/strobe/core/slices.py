@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from strobe.core.errors import UserError
 
+T = TypeVar("T")
 FOLDER = Path(__file__).parents[1]  # src/strobe
 
 # The headings of `strobe --help`.
@@ -108,7 +109,7 @@ class Slice:
         rules: study of another slice → names of rules on it.
         shows: study of another slice → names of modules with more of its page; see `strobe.core.report.frame.Part`.
         looks: study → names of functions of its answer and its command's config, which add to the answer.
-        offers: what the core can do only with this slice → the name of the function that does it.
+        offers: what others can do only with this slice → the name of what does it; see `Offer`.
         sources: where commands get other subjects.
         families: names of packages, each file of which has a ``FAMILY``.
         environments: names of modules that register environments with LeRobot.
@@ -202,13 +203,18 @@ def record_class(name: str) -> type[Any] | None:
     return next((load(each.records[name]) for each in slices().values() if name in each.records), None)
 
 
-def offer(name: str) -> Any:
-    """Return what a slice offers to the core under ``name``; None without that slice."""
-    return next((load(each.offers[name]) for each in slices().values() if name in each.offers), None)
+@dataclass(frozen=True)
+class Offer(Generic[T]):
+    """What only a slice can do: a ``T``, under its name among the `Slice.offers`."""
 
+    name: str
 
-def require_offer(name: str) -> Any:
-    """Return what a slice offers under ``name``. Raises UserError without that slice."""
-    if (offered := offer(name)) is None:
-        raise UserError(f"this installation of Strobe has no {name}")
-    return offered
+    def find(self) -> T | None:
+        """Return what a slice offers; None without that slice."""
+        return next((load(each.offers[self.name]) for each in slices().values() if self.name in each.offers), None)
+
+    def require(self) -> T:
+        """Return what a slice offers. Raises UserError without that slice."""
+        if (offered := self.find()) is None:
+            raise UserError(f"this installation of Strobe has no {self.name}")
+        return offered

@@ -7,7 +7,7 @@ from strobe.core.slices import Slice
 SLICE = Slice(
     families=("strobe.lerobot.families",),
     offers={
-        "flags of a program": "strobe.lerobot.flags.argument_names:has_flag",
+        "flags of other tools": "strobe.lerobot.flags.argument_names:find_former_flag",
         "imports": "strobe.lerobot.versions:prepare_imports",
         "module of another project": "strobe.lerobot.other_projects:module_of_other_project",
         "policy of another project": "strobe.lerobot.other_projects:policy_of_other_project",

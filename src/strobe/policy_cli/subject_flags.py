@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import check_bounds, minimum_bound
 from strobe.core.cli.flags import flag_values
-from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.help import describe_field, flag_fields
 from strobe.core.cli.live import importing
 from strobe.core.cli.parse import check_names, format_argument, pairs
 from strobe.core.errors import UserError, nearest
+from strobe.lerobot.flags.former_flags import hint as former_flag
 from strobe.lerobot.flags.lazy_flags import kinds, options
 from strobe.lerobot.policies.options import (
     FactoryOptions,
@@ -289,7 +289,7 @@ def check_values(flags: SubjectFlags) -> None:
 # The help on the flags of a subject: a policy, a policy of another project, a backbone.
 
 
-def subject_help(*, model: bool) -> list[str]:
+def subject_help(model: bool) -> list[str]:
     """Return the help on ``--policy.*`` and, for commands that take them, on other subjects."""
     return [policy_help(), factory_help(), model_help()] if model else [policy_help()]
 

@@ -46,7 +46,7 @@ def call_ahead_of_imports(do: Callable[[], None]) -> Iterator[None]:
 
 def prepare_imports() -> str:
     """Prepare what slices import besides torch. Return its name for a message: ' and LeRobot', or empty."""
-    prepare = slices.offer("imports")
+    prepare = slices.Offer[Callable[[], str]]("imports").find()
     return prepare() if prepare is not None else ""
 
 

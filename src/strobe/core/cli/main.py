@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 from strobe.core import demo, slices
@@ -100,7 +100,7 @@ def _external_error_line(error: Exception) -> str | None:
     if missing not in ("", "strobe") and find_spec("lerobot") is None:
         python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
         return f"this needs LeRobot{python}: {install('lerobot')}"
-    in_a_line = slices.offer("others' refusals")
+    in_a_line = slices.Offer[Callable[[Exception], str | None]]("others' refusals").find()
     return in_a_line(error) if in_a_line is not None else None
 
 

@@ -21,18 +21,16 @@ from typing import Any, TypeVar
 import draccus
 from draccus.wrappers import docstring
 
-from strobe.core import slices
 from strobe.core.cli.bounds import bare_flag_value, check_bounds, positional_name
-from strobe.core.cli.former_flags import THEIRS
-from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.placeholders import groups, option_names, refusals
 from strobe.core.errors import UserError, same_words
+from strobe.core.slices import Offer
 
 # Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
 docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
 
-
 C = TypeVar("C")
+FORMER_FLAG: Offer[Callable[[str, Sequence[str], str], str | None]] = Offer("flags of other tools")
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -210,18 +208,8 @@ def check_names(
         offered = sorted(option for option in known if option.startswith("--")) + list(others())
         all_offered = [*offered, *exact]
         close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
-
-        def has(flag: str, all_offered: Sequence[str] = all_offered) -> bool:
-            ours = flag.removeprefix(THEIRS)
-            return ours in all_offered if ours == flag else bool(behind) and _takes(behind, ours)
-
-        if said := former_flag(name, has):
+        if (former_flag := FORMER_FLAG.find()) and (said := former_flag(name, all_offered, behind)):
             raise UserError(f"unknown flag {name}: {said}")
         if same := list(dict.fromkeys(same_words(name, all_offered))):
             close = [" or ".join(same[:3])]
         raise UserError(f"unknown flag {name}: {f'did you mean {close[0]}?' if close else 'see --help'}")
-
-
-def _takes(program: str, flag: str) -> bool:
-    has_flag = slices.offer("flags of a program")
-    return has_flag is not None and has_flag(program, flag)

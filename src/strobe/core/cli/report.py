@@ -25,12 +25,11 @@ them: strobe rollout --observations.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from strobe.core import slices
 from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
 from strobe.core.cli.display import show
 from strobe.core.cli.live import Live
@@ -39,6 +38,7 @@ from strobe.core.cli.runner import Command
 from strobe.core.cli.summaries import summary_of_run
 from strobe.core.errors import UserError, legible
 from strobe.core.runs import store
+from strobe.core.slices import Offer
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import Answer
@@ -48,6 +48,19 @@ RECORDINGS = ("rrd", "mcap")  # formats for viewers of recordings
 # Ending of --output → the format that it means.
 ENDS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "console"}
 ENDS |= {f".{name}": name for name in RECORDINGS}
+
+
+class TraceFiles(Protocol):
+    """How traces are found, and how their names end."""
+
+    ENDINGS: tuple[str, ...]
+    is_trace: Callable[[Path], bool]
+    find_traces: Callable[[Path], list[Path]]
+
+
+TRACE_FILES: Offer[TraceFiles] = Offer("trace files")
+TRACE: Offer[Callable[[Sequence[Path], Callable[[Path], None]], Answer]] = Offer("trace")
+RECORD: Offer[Callable[[Path, str, Path | None], tuple[Path, int]]] = Offer("recordings")
 
 
 @dataclass
@@ -123,7 +136,7 @@ def _named_traces(paths: Sequence[Path]) -> list[Path]:
     Raises:
         UserError: several arguments, not all of them traces.
     """
-    files = slices.offer("trace files")
+    files = TRACE_FILES.find()
     if files is None:
         return []
     if len(paths) == 1 and paths[0].is_dir():
@@ -158,7 +171,7 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
     started = time.monotonic()
     with live:
-        answer = slices.require_offer("trace")(files, lambda path: live.doing(f"reading {path.name}"))
+        answer = TRACE.require()(files, lambda path: live.doing(f"reading {path.name}"))
     complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
     return answer
 
@@ -170,11 +183,7 @@ def _page_path(paths: Sequence[Path]) -> Path:
     if len(paths) > 1:
         return first.parent / store.REPORT
     stem = next(
-        (
-            first.name.removesuffix(end)
-            for end in reversed(slices.require_offer("trace files").ENDINGS)
-            if first.name.endswith(end)
-        ),
+        (first.name.removesuffix(end) for end in reversed(TRACE_FILES.require().ENDINGS) if first.name.endswith(end)),
         first.name,
     )
     return first.parent / f"{stem}.{store.REPORT}"
@@ -211,7 +220,7 @@ def _write_page(file: Path) -> None:
 
 def _recording(run: Path, shape: str, output: Path | None) -> int:
     """Write a rollout as a recording for a viewer. Raises UserError without events, or if it cannot be written."""
-    file, count = slices.require_offer("recordings")(run, shape, output)
+    file, count = RECORD.require()(run, shape, output)
     print(f"recording: {file}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
     return 0
 

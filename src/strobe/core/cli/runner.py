@@ -202,8 +202,8 @@ class Command:
                 form = slices.load(name)
                 parts.append(help_text(form.doc, form.config, SHARED))
         if self.subject:
-            subject_help = slices.offer("help on subjects")
-            parts += subject_help(model=self.subject == "policy or model") if subject_help is not None else []
+            subject_help = slices.Offer[Callable[[bool], list[str]]]("help on subjects").find()
+            parts += subject_help(self.subject == "policy or model") if subject_help is not None else []
         return "\n\n".join(parts)
 
 

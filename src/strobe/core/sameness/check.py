@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from strobe.core import slices
 from strobe.core.errors import UserError, error_line
 from strobe.core.measure.agreement import agree, crop_to_common_actions
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.core.sameness.visits import FEWEST, CheckCall, describe, mark_required
+from strobe.core.slices import Offer
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import ActingSubject, Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -56,7 +56,7 @@ def affordable(seconds: float, chunk_s: float) -> int:
 
 def make_guidance(subject: ActingSubject) -> Treatment | None:
     """Return Real-Time Chunking for ``subject``, with a horizon that its chunks have room for; None without it."""
-    guidance = slices.offer("guidance")
+    guidance = Offer[Callable[[ActingSubject, int, int], Treatment | None]]("guidance").find()
     return guidance(subject, HORIZON, DELAY) if guidance is not None else None
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from strobe.core import slices
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, error_line
 from strobe.core.families.family import Family, list_no_probes
@@ -25,6 +24,7 @@ from strobe.core.measure.guard import Of
 from strobe.core.measure.time_limit import TimeUpError
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import CallTraits, Traits
+from strobe.core.slices import Offer
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import describe_unfinished, leaves
 from strobe.core.subjects.outputs import (
@@ -315,7 +315,7 @@ def _family(target: Target) -> Family:
         return _record(module) or build_module_family(module)
     if not target.modules:
         return Family("function", ())
-    around = _foreign_family("policy", target.owner)
+    around = _foreign_family("policy of another project", target.owner)
     if around is None:
         return Family("modules", (), lambda _: _probes(target.modules))
     outer = around.probes or list_no_probes
@@ -326,7 +326,7 @@ def _record(module: nn.Module) -> Family | None:
     """Return the record of a policy of a known type, or of a known class of another project; else None."""
     kind = getattr(getattr(module, "config", None), "type", None)
     known = find_family(kind) if isinstance(kind, str) else None
-    return known if known is not None and known.probes is not None else _foreign_family("module", module)
+    return known if known and known.probes is not None else _foreign_family("module of another project", module)
 
 
 def _has(module: nn.Module, probe: Probe) -> bool:
@@ -339,7 +339,7 @@ def _has(module: nn.Module, probe: Probe) -> bool:
 def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
     probes: list[Probe] = []
     for name, module in modules.items():
-        record = _foreign_family("module", module)
+        record = _foreign_family("module of another project", module)
         if record is None:
             probes += _method_probes(name, module)
             record = build_module_family(module)
@@ -364,5 +364,5 @@ def _nest_probe(probe: Probe, name: str) -> Probe:
 
 def _foreign_family(what: str, target: object) -> Family | None:
     """Return the record of a module or a policy of openpi or Isaac-GR00T; None of any other object."""
-    record_of = slices.offer(f"{what} of another project")
+    record_of = Offer[Callable[[object], Family | None]](what).find()
     return record_of(target) if record_of is not None else None

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.errors import UserError, nearest
+from strobe.lerobot.flags.former_flags import THEIRS
+from strobe.lerobot.flags.former_flags import hint as former_flag
 from strobe.lerobot.schema import registries, shapes
 from strobe.lerobot.schema.source import UnreadableSourceError, find
 
@@ -48,6 +49,16 @@ def has_flag(command: str, flag: str) -> bool:
         return _fits(flag.removeprefix("--"), _known_flags(command))
     except UnreadableSourceError:
         return False
+
+
+def find_former_flag(name: str, ours: Collection[str], behind: str) -> str | None:
+    """Name the flag that does what ``name`` of another tool does: one of ``ours``, or of the program ``behind``."""
+
+    def has(flag: str) -> bool:
+        theirs = flag.removeprefix(THEIRS)
+        return theirs in ours if theirs == flag else bool(behind) and has_flag(behind, theirs)
+
+    return former_flag(name, has)
 
 
 def _known_flags(command: str) -> set[str]:

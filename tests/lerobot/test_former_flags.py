@@ -7,10 +7,10 @@ import shlex
 import pytest
 from support.checks.approval import APPROVED, approve
 
-from strobe.core.cli import former_flags
 from strobe.core.cli.help import help_text
 from strobe.core.errors import UserError
 from strobe.core.slices import commands, load
+from strobe.lerobot.flags import former_flags
 from strobe.lerobot.flags.argument_names import has_flag
 
 PI05 = ("--policy.type=pi05", "--policy.size=tiny")
