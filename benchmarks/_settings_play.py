@@ -130,7 +130,7 @@ class Episodes:
             facts = policy_facts(self.subject)
             flags = TuneConfig()
             if facts.guided:
-                flags = TuneConfig(execution_horizon=str(HORIZON), queue_threshold=",".join(map(str, THRESHOLDS)))
+                flags = TuneConfig(execution_horizon=(HORIZON,), queue_threshold=tuple(THRESHOLDS))
             settings = grid(facts, flags, latency_ticks(latency, self.env.fps)).settings
         at_latency = [(latency, setting) for setting in settings]
         return tuned_rows(self.subject, settings=at_latency, hold=choose_hold(self.env), fps=self.env.fps)

@@ -78,7 +78,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["optimize", "--policy.type=act", "--allow=losy"], "did you mean 'lossy'?"),
     (["verify", "--policy.type=act"], "name the recipe to verify"),
     ([*PLAYED, "--episode=4"], "did you mean --episodes?"),
-    ([*PLAYED, "--steps=ten"], "'ten' is not a number of denoising steps"),
+    ([*PLAYED, "--steps=ten"], "'ten' is not a whole number, such as 10"),
     ([*PLAYED, "--realtime", "--hold=x"], "last or zero"),
     ([*PLAYED, "--realtime", "--inference.rtc.execution_horizon=0", "--inference.type=rtc"], "must be at least 1"),
     ([*PLAYED, "--inference.rtc.execution_horizn=3"], "did you mean --inference.rtc.execution_horizon?"),

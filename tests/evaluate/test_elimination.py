@@ -13,7 +13,7 @@ from strobe.core.errors import UserError
 from strobe.evaluate.eliminate import SuccessiveElimination
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Plan
-from strobe.evaluate.flags import parse_policies
+from strobe.evaluate.flags import name_checkpoints
 
 
 def order(names: str, tasks: tuple[str, ...] = ("task",), episodes: int = 100) -> SuccessiveElimination:
@@ -95,7 +95,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def names(folder: Path, *inside: str) -> list[str]:
-    return [each.name for each in parse_policies(",".join(f"{folder}/{name}/pretrained_model" for name in inside)).all]
+    return [each.name for each in name_checkpoints([f"{folder}/{name}/pretrained_model" for name in inside]).all]
 
 
 def test_a_name_is_what_tells_a_path_from_the_others(folder: Path) -> None:
@@ -107,12 +107,12 @@ def test_a_name_is_what_tells_a_path_from_the_others(folder: Path) -> None:
 def test_a_link_to_a_checkpoint_is_not_played_again(folder: Path) -> None:
     assert names(folder, "a/checkpoints/last", "a/checkpoints/100", "a/checkpoints/200") == ["100", "200"]
     paths = [f"{folder}/a/checkpoints/{name}/pretrained_model" for name in ("200", "last", "100")]
-    (note,) = parse_policies(",".join(paths)).notes
+    (note,) = name_checkpoints(paths).notes
     assert "last/pretrained_model is the folder" in note
     with pytest.raises(UserError, match="name two checkpoints or more"):
-        parse_policies(",".join(paths[:2]))
+        name_checkpoints(paths[:2])
 
 
 def test_a_folder_and_a_name_on_the_hub_have_nothing_in_common(folder: Path) -> None:
     path = f"{folder}/a/checkpoints/100/pretrained_model"
-    assert [each.name for each in parse_policies(f"{path},someone/act").all] == [path, "someone/act"]
+    assert [each.name for each in name_checkpoints([path, "someone/act"]).all] == [path, "someone/act"]

@@ -109,13 +109,13 @@ def test_less_than_half_a_tick_costs_no_tick(simulators):
 
 
 def test_live_latency_is_what_the_call_and_its_processors_took(simulators):
-    _, times, told = play_episode(simulators, parse_latency("live")[0])
+    _, times, told = play_episode(simulators, parse_latency(["live"])[0])
     assert all(imposed > 0.999 * call for imposed, call in zip(told.imposed_ms, times.call_ms, strict=True))
 
 
 def test_the_same_seed_draws_the_same_latencies_of_a_run_and_another_one_others(tmp_path):
     run_evaluation(tmp_path, plan(5), MadeUp())
-    (source,) = parse_latency(str(tmp_path))
+    (source,) = parse_latency([str(tmp_path)])
 
     def draw_latencies(variant, seed):
         return list(itertools.islice(source.source(variant, seed, lambda: 0), 40))
@@ -127,7 +127,7 @@ def test_the_same_seed_draws_the_same_latencies_of_a_run_and_another_one_others(
     file = tmp_path / NAME
     line = json.loads(file.read_text().splitlines()[1]) | {"seed": 99, "call_ms": [500.0]}
     file.write_text(f"{file.read_text()}{json.dumps(line)}\n")
-    assert parse_latency(str(tmp_path))[0].source_with_digest != source.source_with_digest
+    assert parse_latency([str(tmp_path)])[0].source_with_digest != source.source_with_digest
 
 
 def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was():
@@ -268,35 +268,35 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_a_latency_that_is_none_is_a_line(text):
     with pytest.raises(UserError) as caught:
-        parse_latency(text)
+        parse_latency([part for part in text.split(",") if part])
     assert WRONG[text] in str(caught.value)
 
 
 def test_a_folder_without_calls_is_a_line(tmp_path: Path):
     with pytest.raises(UserError, match=r"holds neither events.jsonl.gz of a rollout nor episodes.jsonl of an eval"):
-        parse_latency(str(tmp_path))
+        parse_latency([str(tmp_path)])
     EpisodeLog.begin(tmp_path, make_request(plan())).close()
     with pytest.raises(UserError, match="no episode has ended in it"):
-        parse_latency(str(tmp_path))
+        parse_latency([str(tmp_path)])
     (tmp_path / NAME).write_text("{}\n")
     with pytest.raises(UserError) as caught:
-        parse_latency(f"0,{tmp_path / NAME}")
+        parse_latency(["0", f"{tmp_path / NAME}"])
     assert str(caught.value) == (
         f"--latency={tmp_path / NAME}: it is no evaluation: line 1 is not a valid episode (episodes.jsonl)"
     )
     (tmp_path / NAME).write_text("")
     with pytest.raises(UserError, match=r"line 1 is not a valid request \(episodes.jsonl\)$"):
-        parse_latency(f"{tmp_path}")
+        parse_latency([f"{tmp_path}"])
     for name in ("notes.txt", "killed.events"):
         (tmp_path / name).write_text("no run\n")
         with pytest.raises(UserError, match=r"^--latency") as caught:
-            parse_latency(f"{tmp_path / name}")
+            parse_latency([f"{tmp_path / name}"])
         assert str(caught.value).count(str(tmp_path)) == 1
 
 
 def test_ticks_are_milliseconds_at_the_simulators_rate():
-    assert [one.name for one in parse_ticks("0,2,5", 80)] == ["0 ms", "25 ms", "62.5 ms"]
-    assert [one.fixed_ns for one in parse_ticks("9", 30)] == [300_000_000]
-    for text in ("1.5", "-1", "2,2", ",", "99999"):
-        with pytest.raises(UserError, match=f"--delay_ticks={text}"):
-            parse_ticks(text, 30)
+    assert [one.name for one in parse_ticks([0, 2, 5], 80)] == ["0 ms", "25 ms", "62.5 ms"]
+    assert [one.fixed_ns for one in parse_ticks([9], 30)] == [300_000_000]
+    for ticks in ([2, 2], [], [99999]):
+        with pytest.raises(UserError, match=f"--delay_ticks={','.join(map(str, ticks))}"):
+            parse_ticks(ticks, 30)

@@ -105,7 +105,7 @@ def test_what_is_wrong_is_a_line(name, tmp_path, capsys):
 
 def test_a_folder_of_runs_names_all_of_them_by_what_tells_them_apart(tmp_path):
     files = [write(tmp_path, f"{day}/run", {"pusht 0": [1]}) for day in ("monday", "tuesday")]
-    assert find_runs(str(tmp_path)) == files
+    assert find_runs([tmp_path]) == files
     assert distinct_names(files) == ["monday/run", "tuesday/run"]
 
 

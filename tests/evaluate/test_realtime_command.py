@@ -65,10 +65,10 @@ PUSHT: Any = SimpleNamespace(fps=10.0, type="pusht")
 def test_horizons_and_thresholds_are_rows():
     flags = RealtimeFlags(
         realtime=True,
-        latency="0,100",
-        inference=InferenceFlags("sync,rtc"),
-        execution_horizon="10,20",
-        queue_threshold="30,40",
+        latency=("0", "100"),
+        inference=InferenceFlags(("sync", "rtc")),
+        execution_horizon=(10, 20),
+        queue_threshold=(30, 40),
     )
     made = timings(flags, PUSHT)
     settings = ["sync", *(f"rtc, horizon {horizon}, queue {queue}" for horizon in (10, 20) for queue in (30, 40))]
@@ -82,10 +82,10 @@ def test_horizons_and_thresholds_are_rows():
 def test_ways_to_join_chunks_are_rows():
     flags = RealtimeFlags(
         realtime=True,
-        latency="100",
-        inference=InferenceFlags("async"),
-        aggregate_fn_name="average,latest_only",
-        chunk_size_threshold="0.5,0.8",
+        latency=("100",),
+        inference=InferenceFlags(("async",)),
+        aggregate_fn_name=("average", "latest_only"),
+        chunk_size_threshold=(0.5, 0.8),
     )
     made = timings(flags, PUSHT)
     assert [timing.setting for timing in made] == [
@@ -96,7 +96,7 @@ def test_ways_to_join_chunks_are_rows():
 
 
 def test_one_horizon_has_no_words_of_its_own():
-    flags = RealtimeFlags(realtime=True, latency="100", inference=InferenceFlags("rtc"))
+    flags = RealtimeFlags(realtime=True, latency=("100",), inference=InferenceFlags(("rtc",)))
     (timing,) = timings(flags, PUSHT)
     assert (timing.name, timing.rtc["execution_horizon"], timing.threshold) == ("rtc, 100 ms", 10, 30)
 
@@ -106,7 +106,7 @@ WRONG = {
     "latency alone": ([*PLAYS, "--latency=0,100"], "--latency needs --realtime: without it the simulator waits"),
     "engine alone": ([*PLAYS, "--inference=rtc"], "--inference needs --realtime"),
     "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is not a number of milliseconds, nor 'live'"),
-    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is not a number of control ticks"),
+    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is not a whole number, such as 10"),
     "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks set the same"),
     "hold": ([*TRUE, "--hold=still"], "--hold=still: last or zero"),
     "engine": ([*TRUE, "--inference=fast"], "--inference.type=fast: 'fast' is none of sync, rtc"),

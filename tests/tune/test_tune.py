@@ -67,7 +67,7 @@ class MadeUpPlayer:
 
 def run_tuning(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lines | None = None) -> TuneResult:
     facts = policy_facts(subject)
-    made = grid(facts, TuneConfig(inference=EngineFlag("sync"), n_action_steps="2,4,8,16"), 1)
+    made = grid(facts, TuneConfig(inference=EngineFlag(("sync",)), n_action_steps=(2, 4, 8, 16)), 1)
     made.left_out["rtc"] = "a call lasts too long"
     settings = [(fixed_latency(100), setting) for setting in made.settings]
     rows = tuned_rows(subject, settings=settings, hold=Hold("last", None, True), fps=10.0)

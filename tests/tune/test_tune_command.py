@@ -51,7 +51,7 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
         (["--latency=live"], "--latency=live: strobe tune needs latencies that are known beforehand"),
         (["--latency=runs/none"], "'runs/none' is not a number"),
         (["--latency=100", "--n_action_steps=0,5"], "--n_action_steps=0,5: '0' must be a number above zero"),
-        (["--latency=100", "--max_guidance_weight=x"], "--max_guidance_weight=x: 'x' must be a number above zero"),
+        (["--latency=100", "--max_guidance_weight=x"], "--max_guidance_weight=x: 'x' is not a number, such as 0.5"),
         (["--latency=100", "--inference.type=fast"], "'fast' is none of sync, rtc, async"),
         (["--latency=100", "--hold=still"], "--hold=still: last or zero"),
         (["--latency=100", "--starts=2"], "starts"),

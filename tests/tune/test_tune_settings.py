@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from strobe.core.errors import UserError
@@ -13,8 +15,8 @@ FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num
 CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8, not_served=NOT_SERVED)
 
 
-def tune_config(engine: str = "", **flags: str) -> TuneConfig:
-    return TuneConfig(inference=EngineFlag(engine), **flags)  # type: ignore[arg-type]
+def tune_config(*engines: str, **flags: object) -> TuneConfig:
+    return TuneConfig(inference=EngineFlag(engines), **flags)  # type: ignore[arg-type]
 
 
 def test_the_default_comes_first_and_halves_follow() -> None:
@@ -37,7 +39,7 @@ def test_an_engine_is_tried_where_lerobot_can_run_the_policy_with_it() -> None:
 
 def test_async_is_tried_with_each_way_to_join_chunks() -> None:
     settings = grid(
-        FLOW, tune_config("async", chunk_size_threshold="0.5,0.8", recipe="fast.yaml", steps="5"), 3
+        FLOW, tune_config("async", chunk_size_threshold=(0.5, 0.8), recipe=(Path("fast.yaml"),), steps=(5,)), 3
     ).settings
     assert len(settings) == 1 + 4 * 2, "LeRobot's server takes no recipe and no steps"
     first = settings[1]
@@ -46,7 +48,7 @@ def test_async_is_tried_with_each_way_to_join_chunks() -> None:
     assert first.flags(FLOW) == [
         "--aggregate_fn_name=weighted_average", "--chunk_size_threshold=0.5", "--actions_per_chunk=50",
     ]  # fmt: skip
-    late = grid(FLOW, tune_config("async", aggregate_fn_name="average"), 40)
+    late = grid(FLOW, tune_config("async", aggregate_fn_name=("average",)), 40)
     assert [each.join for each in late.settings[1:]] == ["average"], "where its queue runs empty, the arm waits"
 
 
@@ -57,11 +59,11 @@ def test_async_is_tried_with_each_way_to_join_chunks() -> None:
         (60, tune_config("rtc"), "a call lasts 60 ticks, and a chunk has 50 actions"),
         (
             24,
-            tune_config("rtc", execution_horizon="10", queue_threshold="40"),
+            tune_config("rtc", execution_horizon=(10,), queue_threshold=(40,)),
             "lasts 24 ticks, and the horizon is 10",
         ),
-        (26, tune_config("rtc", execution_horizon="40", queue_threshold="40"), "24 of a chunk's 50 actions remain"),
-        (24, tune_config("rtc", execution_horizon="30", queue_threshold="20"), "begins with 20 actions in the queue"),
+        (26, tune_config("rtc", execution_horizon=(40,), queue_threshold=(40,)), "24 of a chunk's 50 actions remain"),
+        (24, tune_config("rtc", execution_horizon=(30,), queue_threshold=(20,)), "begins with 20 actions in the queue"),
         (0, tune_config("async"), "a call takes no time"),
     ],
 )
@@ -73,13 +75,13 @@ def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, flags: TuneConfig
 
 
 def test_what_can_work_is_not_left_out() -> None:
-    made = grid(FLOW, tune_config("rtc", execution_horizon="10,30", queue_threshold="30"), 6)
+    made = grid(FLOW, tune_config("rtc", execution_horizon=(10, 30), queue_threshold=(30,)), 6)
     assert [setting.horizon for setting in made.settings[1:]] == [10, 30]
     assert not made.left_out
 
 
 def test_every_name_and_every_flag_is_its_settings() -> None:
-    flags = tune_config(max_guidance_weight="5,10", steps="10,5", recipe="fast.yaml")
+    flags = tune_config(max_guidance_weight=(5, 10), steps=(10, 5), recipe=(Path("fast.yaml"),))
     settings = grid(FLOW, flags, 3).settings
     assert len({setting.name for setting in settings}) == len(settings)
     setting = TunedSetting("rtc", None, 10, 30, 5.0, 5)
@@ -89,7 +91,7 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
     ]  # fmt: skip
     schedules = grid(
         FLOW,
-        tune_config("rtc", execution_horizon="10", queue_threshold="30", prefix_attention_schedule="LINEAR,EXP"),
+        tune_config("rtc", execution_horizon=(10,), queue_threshold=(30,), prefix_attention_schedule=("LINEAR", "EXP")),
         3,
     )
     assert [setting.name for setting in schedules.settings[1:]] == [
@@ -102,7 +104,7 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
 def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> None:
     act = PolicyFacts(chunk=16, most_executed=16, executed=8, averages=True)
     assert grid(act, TuneConfig(), 1).settings[-1] == TunedSetting("sync", 1, coefficient=0.01)
-    late = grid(act, tune_config(temporal_ensemble_coeff="0.1"), 3)
+    late = grid(act, tune_config(temporal_ensemble_coeff=(0.1,)), 3)
     assert not any(setting.coefficient for setting in late.settings)
     assert {name: why for name, why in late.left_out.items() if name.startswith("sync")} == {
         "sync, 1 action, averaged with 0.1": "a call lasts 3 ticks, and an average of chunks takes one for each action"
@@ -115,12 +117,12 @@ def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> N
 @pytest.mark.parametrize(
     ("flags", "flag"),
     [
-        (tune_config(n_action_steps="16"), "--n_action_steps=16"),
-        (tune_config(execution_horizon="17"), "--execution_horizon=17"),
-        (tune_config(queue_threshold="99"), "--queue_threshold=99"),
-        (tune_config(steps="5"), "--steps"),
-        (tune_config(temporal_ensemble_coeff="0.1"), "--temporal_ensemble_coeff"),
-        (tune_config(prefix_attention_schedule="LINEA"), "--prefix_attention_schedule=LINEA"),
+        (tune_config(n_action_steps=(16,)), "--n_action_steps=16"),
+        (tune_config(execution_horizon=(17,)), "--execution_horizon=17"),
+        (tune_config(queue_threshold=(99,)), "--queue_threshold=99"),
+        (tune_config(steps=(5,)), "--steps"),
+        (tune_config(temporal_ensemble_coeff=(0.1,)), "--temporal_ensemble_coeff"),
+        (tune_config(prefix_attention_schedule=("LINEA",)), "--prefix_attention_schedule=LINEA"),
     ],
 )
 def test_a_value_that_the_policy_cannot_have_is_named(flags: TuneConfig, flag: str) -> None:

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
+from strobe.core.cli.bounds import Bound, custom_bound, exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from strobe.dataloader.settings import SearchOptions
 
 
+def _whole_numbers(least: int) -> dict[str, Bound]:
+    words = f"whole numbers from {least}, separated by commas, such as 2,4"
+    return custom_bound(lambda numbers: words if min(numbers, default=least) < least else None)
+
+
 @dataclass
 class DataloaderConfig(OutputFlags):
     """Flags of `strobe dataloader`."""
@@ -54,11 +59,11 @@ class DataloaderConfig(OutputFlags):
     needed: str | None = None
     # Numbers of workers to try in addition to yours, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
     # cores, then more as long as they are faster).
-    workers: str | None = None
+    workers: tuple[int, ...] = field(default=(), metadata=_whole_numbers(0))
     # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.
-    prefetch: str | None = None
+    prefetch: tuple[int, ...] = field(default=(), metadata=_whole_numbers(1))
     # Further batch sizes to find a loader for, e.g. 16,32.
-    batch_sizes: str | None = None
+    batch_sizes: tuple[int, ...] = field(default=(), metadata=_whole_numbers(1))
     # The longest time to measure a candidate, in seconds. The first round takes a sixteenth of it.
     seconds: float = field(default=12.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Do not measure the start of the chosen loader by fork, forkserver and spawn, nor the cost of a new epoch.
@@ -142,9 +147,9 @@ def search_options(config: DataloaderConfig) -> SearchOptions:
             raise UserError(f"--needed={config.needed}: samples per second, such as 120, or max")
     return SearchOptions(
         needed=needed,
-        batch_sizes=_numbers("batch_sizes", config.batch_sizes, 1) or (),
-        workers=_numbers("workers", config.workers, 0),
-        prefetch=_numbers("prefetch", config.prefetch, 1),
+        batch_sizes=config.batch_sizes,
+        workers=config.workers,
+        prefetch=config.prefetch,
         first_s=config.seconds / 16,
         last_s=config.seconds,
         start_ups=not config.skip_start_up,
@@ -163,15 +168,6 @@ def _encodings(
     episodes = min(config.encoding_episodes, answer.dataset.episodes)
     for row in encodings(train, chosen, episodes, config.seconds / 2, live):
         answer.encodings.append(row)
-
-
-def _numbers(name: str, text: str | None, least: int) -> list[int] | None:
-    if text is None:
-        return None
-    parts = text.strip("[] ").replace(" ", "").split(",")
-    if not all(part.isdecimal() and int(part) >= least for part in parts):
-        raise UserError(f"--{name}={text}: whole numbers from {least}, separated by commas, such as 2,4")
-    return [int(part) for part in parts]
 
 
 run = Command("dataloader", __doc__, DataloaderConfig, read, study, heavy="timed")

@@ -164,7 +164,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     if chosen is None:
         return None
     edge = max(row.settings.num_workers for row in bench.rows.values() if row.rate is not None)
-    if options.workers is None and not halved.good_enough and chosen.num_workers == edge:
+    if not options.workers and not halved.good_enough and chosen.num_workers == edge:
         live.stage("more workers, as long as they are faster")
         for row, faster in bench.grow(chosen, MOST_WAITING * cores_here(), options.last_s):
             answer.rows.append(row)

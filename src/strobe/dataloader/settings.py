@@ -19,14 +19,14 @@ class SearchOptions:
     """Which settings to search, and for how long a candidate is measured.
 
     ``needed``: samples per second that the step takes; None to measure it, infinity for the fastest loader.
-    ``workers``, ``prefetch``: values to try; None for a choice by this machine's cores.
+    ``workers``, ``prefetch``: values to try; empty for a choice by this machine's cores.
     ``first_s``, ``last_s``: seconds for which a candidate is measured in the first rung, and at most.
     """
 
     needed: float | None = None
     batch_sizes: Sequence[int] = ()
-    workers: Sequence[int] | None = None
-    prefetch: Sequence[int] | None = None
+    workers: Sequence[int] = ()
+    prefetch: Sequence[int] = ()
     first_s: float = 0.75
     last_s: float = 12.0
     start_ups: bool = True
@@ -41,7 +41,7 @@ def candidates(
     Workers are started by fork where the machine has it: the steady state is the same, and it is there in no time.
     """
     workers = sorted({*_doubling(MOST_PER_CORE * cores), cores, own.num_workers})
-    if options.workers is not None:
+    if options.workers:
         workers = sorted({*options.workers, own.num_workers})
     prefetch = sorted({*(options.prefetch or PREFETCH), own.prefetch_factor})
     searched = [own]

@@ -82,6 +82,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from strobe.core.cli.bounds import open_interval_bound
 from strobe.core.cli.flags import OutputFlags, flag_values
@@ -101,7 +102,7 @@ class JudgeConfig(OutputFlags):
     """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
 
     # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The first run is the baseline.
-    results: str = ""
+    results: tuple[Path, ...] = ()
     # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judges in pairs.
     same_seeds: bool = False
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.

@@ -16,7 +16,7 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import Candidate, Order, Plan, Session
 from strobe.evaluate.episodes.videos import Filming
-from strobe.evaluate.flags import EvaluateConfig, NamedCheckpoint, parse_policies, policy_options
+from strobe.evaluate.flags import EvaluateConfig, NamedCheckpoint, name_checkpoints, policy_options
 from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminate_arms, mean_s
 from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.evaluate.measure.time_to_task import Judgement, episode_ends, judge_pairs
@@ -26,7 +26,7 @@ from strobe.evaluate.run import begin, note_how_it_was_played
 
 def evaluate_checkpoints(config: EvaluateConfig, crew: Crew, live: Live) -> tuple[EvaluateResult, Path]:
     """Load the checkpoints, play their episodes and judge them, as `session.play` does."""
-    named = parse_policies(config.policies)
+    named = name_checkpoints(config.policies)
     options = policy_options(named, config)
     rows_of = partial(checkpoint_rows, names=tuple(options))
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from strobe.core.cli.bounds import choice_bound, custom_bound, minimum_bound, open_interval_bound
+from strobe.core.cli.bounds import Bound, choice_bound, custom_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Studied
@@ -31,83 +31,45 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
     from strobe.core.results.answer import Result
-    from strobe.evaluate.results import Engine
     from strobe.lerobot.envs.seldom_rendered import Rendering
 else:
     EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
 
-N = TypeVar("N")
 C = TypeVar("C", bound="EpisodeFlags")
 
 
-@dataclass(frozen=True)
-class Several(Generic[N]):
-    """The values of a flag that takes several, separated by commas, each once.
+def each_bound(holds: Callable[[float], bool], wrong: str, value: str = "number") -> dict[str, Bound]:
+    """Metadata of a field with several values, each of which ``holds`` and stands there once.
 
     Args:
-        read: makes a value of a part; None if it is none.
-        wrong: what such a part is, in words, for the message.
-        value: what it is, in a word.
+        wrong: what one is that does not hold, in words.
+        value: what each is, in a word.
     """
 
-    read: Callable[[str], N | None]
-    wrong: str
-    value: str = "number"
+    def refuses(values: Sequence[float]) -> str | None:
+        if unfit := [each for each in values if not holds(each)]:
+            return f"'{unfit[0]}' {wrong}"
+        return f"give each {value} once" if len(set(values)) < len(values) else None
 
-    def values(self, text: str) -> tuple[N, ...]:
-        """Return the values of ``'10,5,2'``. Raises ValueError, in words: a part that is none, or one given twice."""
-        values: list[N] = []
-        for part in filter(None, map(str.strip, text.split(","))):
-            value = self.read(part)
-            if value is None:
-                raise ValueError(f"'{part}' {self.wrong}")
-            if value in values:
-                raise ValueError(f"give each {self.value} once")
-            values.append(value)
-        return tuple(values)
-
-    def refusal(self, text: str) -> str | None:
-        """Return what is wrong with ``text``, in words, as `checked` takes it."""
-        try:
-            self.values(text)
-        except ValueError as error:
-            return str(error)
-        return None
+    return custom_bound(refuses)
 
 
-def _whole(part: str) -> int | None:
-    return int(part) or None if part.isdecimal() and len(part) < 7 else None
+def _names_bound(names: Sequence[str], value: str) -> dict[str, Bound]:
+    return each_bound(names.__contains__, f"is none of {', '.join(names)}", value)
 
 
-def _number(part: str) -> float | None:
-    try:
-        return number if 0 < (number := float(part)) < 1e6 else None
-    except ValueError:
-        return None
-
-
-def _share(part: str) -> float | None:
-    try:
-        return share if 0 <= (share := float(part)) <= 1 else None
-    except ValueError:
-        return None
-
-
-def _names(names: tuple[N, ...], value: str) -> Several[N]:
-    known = {str(name): name for name in names}
-    return Several(known.get, f"is none of {', '.join(known)}", value)
+def is_positive(number: float) -> bool:
+    """Return whether a number is above zero, and no slip of the hand."""
+    return 0 < number < 1e6
 
 
 LIVE = "live"  # latency of a call: what it takes here
-_SYNC_RTC_ASYNC: tuple[Engine, ...] = ("sync", "rtc", "async")
 JOINS = ("weighted_average", "latest_only", "average", "conservative")  # LeRobot's AGGREGATE_FUNCTIONS, its own first
-ENGINES_NAMED = _names(_SYNC_RTC_ASYNC, "engine")
-JOINS_NAMED = _names(JOINS, "way")
-SHARES = Several(_share, "must be a share of a chunk, from 0 to 1")
-STEPS = Several(_whole, "is not a number of denoising steps: write --steps=10,5,2")
-WHOLE = Several(_whole, "must be a whole number above zero")
-COUNTS = Several(_whole, "must be a number above zero")
-NUMBERS = Several(_number, "must be a number above zero")
+ENGINES_NAMED = _names_bound(("sync", "rtc", "async"), "engine")
+JOINS_NAMED = _names_bound(JOINS, "way")
+SHARES = each_bound(lambda share: 0 <= share <= 1, "must be a share of a chunk, from 0 to 1")
+STEPS = each_bound(is_positive, "is not a number of denoising steps: write --steps=10,5,2")
+POSITIVE = each_bound(is_positive, "must be a number above zero")
 
 
 def hold_refused(kind: str) -> str | None:
@@ -115,15 +77,10 @@ def hold_refused(kind: str) -> str | None:
     return None if kind in ("", "last", "zero") else "last or zero"
 
 
-def _recipes_refused(text: str) -> str | None:
-    names = [path.name for path in parse_recipes(text)]
+def _recipes_refused(recipes: Sequence[Path]) -> str | None:
+    names = [path.name for path in recipes]  # by these the answer tells them apart
     twice = next((name for name in names if names.count(name) > 1), None)
     return f"two recipes called {twice}: give each a name of its own" if twice is not None else None
-
-
-def parse_recipes(text: str) -> tuple[Path, ...]:
-    """Return the files of ``'a.yaml,b.yaml'``. Their names differ: by these the answer tells them apart."""
-    return tuple(Path(part.strip()) for part in text.split(",") if part.strip())
 
 
 @dataclass
@@ -134,7 +91,7 @@ class EpisodeFlags(OutputFlags):
     # fields.
     env: EnvConfig | None = None
     # Recipes to try, separated by commas. Each is one variant.
-    recipe: str = field(default="", metadata=custom_bound(_recipes_refused))
+    recipe: tuple[Path, ...] = field(default=(), metadata=custom_bound(_recipes_refused))
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
     margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
     # Seed of the first episode's start and noise; the next episodes count up from it. Also the seed of random weights.
@@ -186,7 +143,7 @@ def check_policy(config: EpisodeFlags) -> None:
     """Check that a policy is named, the settings of its config, and its recipes. Raises UserError."""
     require_subject(config.subject)
     check_overrides(config.subject, config.device)
-    for path in parse_recipes(config.recipe):
+    for path in config.recipe:
         check_recipe_file(config.subject, path)
 
 

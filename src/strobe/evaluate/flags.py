@@ -18,10 +18,10 @@ from strobe.evaluate.episode_flags import (
     LIVE,
     SHARES,
     STEPS,
-    WHOLE,
     EpisodeFlags,
-    Several,
+    each_bound,
     hold_refused,
+    is_positive,
 )
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
@@ -37,13 +37,11 @@ else:
     RTCConfig = lerobot_placeholder("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
-EXECUTED = Several(WHOLE.read, "is not a number of actions: write --n_action_steps=10,25,50")
+EXECUTED = each_bound(is_positive, "is not a number of actions: write --n_action_steps=10,25,50")
+WHOLE = each_bound(is_positive, "must be a whole number above zero")
+TICKS = each_bound(lambda ticks: ticks >= 0, "is not a number of control ticks: write --delay_ticks=0,2,5")
 OF_RTC = ("execution_horizon", "queue_threshold")
 OF_ASYNC = ("aggregate_fn_name", "chunk_size_threshold")
-
-
-def _engines_refused(text: str) -> str | None:
-    return ENGINES_NAMED.refusal(text) if text else f"'' {ENGINES_NAMED.wrong}"
 
 
 @dataclass
@@ -52,7 +50,7 @@ class InferenceFlags:
 
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
     # Chunking) and async (the robot client with the policy server), which call the policy while the loop goes on.
-    type: str = field(default="sync", metadata=custom_bound(_engines_refused))
+    type: tuple[str, ...] = field(default=("sync",), metadata=ENGINES_NAMED)
     # For rtc: a call begins when the queue has this number of actions or fewer.
     queue_threshold: int = field(default=30, metadata=minimum_bound(0))
     # For rtc: its own settings.
@@ -68,21 +66,21 @@ class RealtimeFlags:
     # With --realtime, the latency of each call: a number of ms; live, the time that it takes here (the default); or the
     # folder of a rollout, rehearsal or evaluation, from whose calls it is drawn. Several, separated by commas, give a
     # row each: 0,100,live,runs/RUN.
-    latency: str = ""
+    latency: tuple[str, ...] = ()
     # With --realtime, the latency in control ticks of the simulator: 0,2,5,20.
-    delay_ticks: str = ""
+    delay_ticks: tuple[int, ...] = field(default=(), metadata=TICKS)
     # With --realtime: as lerobot-rollout's --inference.type=sync or rtc, or async for LeRobot's robot client; several:
     # sync,rtc,async. For rtc --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and its other fields.
     inference: InferenceFlags = field(default_factory=InferenceFlags)
     # With --realtime, execution horizons of rtc, a row each: 10,20 (one: --inference.rtc.execution_horizon).
-    execution_horizon: str = field(default="", metadata=custom_bound(WHOLE.refusal))
+    execution_horizon: tuple[int, ...] = field(default=(), metadata=WHOLE)
     # With --realtime, thresholds of rtc's queue, a row each: 20,40 (one: --inference.queue_threshold).
-    queue_threshold: str = field(default="", metadata=custom_bound(WHOLE.refusal))
+    queue_threshold: tuple[int, ...] = field(default=(), metadata=WHOLE)
     # With --realtime, how async joins two chunks where they overlap, a row each, as LeRobot's robot client spells it:
     # weighted_average (its own), latest_only, average, conservative.
-    aggregate_fn_name: str = field(default="", metadata=custom_bound(JOINS_NAMED.refusal))
+    aggregate_fn_name: tuple[str, ...] = field(default=(), metadata=JOINS_NAMED)
     # With --realtime, share of a chunk at which async sends the next observation, a row each: 0.5,0.8 (its own: 0.5).
-    chunk_size_threshold: str = field(default="", metadata=custom_bound(SHARES.refusal))
+    chunk_size_threshold: tuple[float, ...] = field(default=(), metadata=SHARES)
     # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
     # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
     hold: str = field(default="", metadata=custom_bound(hold_refused))
@@ -93,11 +91,11 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     """Flags of `strobe evaluate` where it plays episodes."""
 
     # Checkpoints to choose the best of: folders, separated by commas or spaces. They take the place of --policy.path.
-    policies: str = ""
+    policies: tuple[str, ...] = ()
     # Numbers of denoising steps to try in addition to the policy's own, separated by commas: 10,5,2.
-    steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
+    steps: tuple[int, ...] = field(default=(), metadata=STEPS)
     # Numbers of actions to execute of each chunk, in addition to the policy's own, separated by commas: 10,25,50.
-    n_action_steps: str = field(default="", metadata=custom_bound(EXECUTED.refusal))
+    n_action_steps: tuple[int, ...] = field(default=(), metadata=EXECUTED)
     # The most episodes of each variant on each task.
     episodes: int = field(default=50, metadata=minimum_bound(1))
     # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
@@ -129,8 +127,8 @@ def timings(config: RealtimeFlags, env: EnvConfig) -> list[RequestedTiming]:
     if config.latency and config.delay_ticks:
         raise UserError("--latency and --delay_ticks set the same thing, in ms and in control ticks: give one of them")
     ticks = config.delay_ticks
-    latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or LIVE)
-    engines = ENGINES_NAMED.values(inference.type)
+    latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or (LIVE,))
+    engines = inference.type
     if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
         raise UserError("--inference.queue_threshold and --inference.rtc.* need --inference.type=rtc, or sync,rtc")
     for engine, own in (("rtc", OF_RTC), ("async", OF_ASYNC)):
@@ -151,8 +149,8 @@ def _sync_timings(_config: RealtimeFlags, first: RequestedTiming) -> list[Reques
 def _rtc_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
     inference = config.inference
     rtc = {name: value for name, value in _rtc_values(inference).items() if not name.startswith("debug")}
-    horizons = WHOLE.values(config.execution_horizon) or (inference.rtc.execution_horizon,)
-    thresholds = WHOLE.values(config.queue_threshold) or (inference.queue_threshold,)
+    horizons = config.execution_horizon or (inference.rtc.execution_horizon,)
+    thresholds = config.queue_threshold or (inference.queue_threshold,)
     made = []
     for horizon, threshold in itertools.product(horizons, thresholds):
         words = [f"horizon {horizon}"] if config.execution_horizon else []
@@ -164,8 +162,8 @@ def _rtc_timings(config: RealtimeFlags, first: RequestedTiming) -> list[Requeste
 
 def _async_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
     made = []
-    joins, shares = JOINS_NAMED.values(config.aggregate_fn_name), SHARES.values(config.chunk_size_threshold)
-    for join, share in itertools.product(joins or (None,), shares or (None,)):
+    joins, shares = config.aggregate_fn_name or (None,), config.chunk_size_threshold or (None,)
+    for join, share in itertools.product(joins, shares):
         words = ([join] if join else []) + ([f"below {share:g}"] if share is not None else [])
         client = {"aggregate_fn_name": join, "chunk_size_threshold": share}
         own = {name: value for name, value in client.items() if value is not None}
@@ -175,7 +173,7 @@ def _async_timings(config: RealtimeFlags, first: RequestedTiming) -> list[Reques
 
 def timed_live(config: RealtimeFlags) -> bool:
     """Return whether the latency of an episode's call is what the call takes here."""
-    return config.realtime and not config.delay_ticks and LIVE in (config.latency or LIVE).split(",")
+    return config.realtime and not config.delay_ticks and LIVE in (config.latency or (LIVE,))
 
 
 def _rtc_values(inference: InferenceFlags) -> dict[str, object]:
@@ -252,7 +250,7 @@ def check_several(config: EvaluateConfig) -> None:
         raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several: leave one of them out")
     if config.launcher == "ray":
         raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
-    policy_options(parse_policies(config.policies), config)
+    policy_options(name_checkpoints(config.policies), config)
 
 
 @dataclass(frozen=True)
@@ -271,8 +269,8 @@ class NamedCheckpoints:
     notes: list[str]
 
 
-def parse_policies(text: str) -> NamedCheckpoints:
-    """Return the checkpoints of ``'FOLDER_A,FOLDER_B'``.
+def name_checkpoints(paths: Sequence[str]) -> NamedCheckpoints:
+    """Return the checkpoints at ``paths``, named.
 
     LeRobot's folder of checkpoints has a link ``last`` to the last one. A folder that two names lead to is played once,
     and a note says so.
@@ -280,7 +278,6 @@ def parse_policies(text: str) -> NamedCheckpoints:
     Raises:
         UserError: a folder that is no checkpoint, the same one twice, or fewer than two.
     """
-    paths = [part.strip() for part in text.split(",") if part.strip()]
     for path in paths:
         try:
             check_checkpoint(path)
@@ -296,7 +293,7 @@ def parse_policies(text: str) -> NamedCheckpoints:
             chosen[folder] = path
     if len(chosen) < 2:
         raise UserError(
-            f"--policies={text}: name two checkpoints or more, as FOLDER_A,FOLDER_B; for one, --policy.path"
+            f"--policies={','.join(paths)}: name two checkpoints or more, as FOLDER_A,FOLDER_B; for one, --policy.path"
         )
     kept = [path for path, folder in zip(paths, folders, strict=True) if chosen[folder] == path]
     again = [(path, chosen[folder]) for path, folder in zip(paths, folders, strict=True) if chosen[folder] != path]

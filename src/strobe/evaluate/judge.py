@@ -133,14 +133,14 @@ class EvalRun:
     tasks: dict[str, list[EvalEpisode]]
 
 
-def find_runs(text: str) -> list[Path]:
-    """Return the files that ``--results`` names: files, runs' folders, or folders of several; commas between them.
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the files that ``--results`` names: files, runs' folders, or folders of several.
 
     Raises:
         UserError: one of them is not there, or holds no eval_info.json.
     """
     files: list[Path] = []
-    for path in (Path(part.strip()) for part in text.split(",") if part.strip()):
+    for path in paths:
         if path.is_dir():
             inside = [path / EVAL_INFO] if (path / EVAL_INFO).is_file() else sorted(path.rglob(EVAL_INFO))
             if not inside:
@@ -151,7 +151,7 @@ def find_runs(text: str) -> list[Path]:
         else:
             raise UserError(f"--results: there is no {path}")
     if len({path.resolve() for path in files}) < len(files):
-        raise UserError(f"--results={text}: a run is listed twice: name each run once")
+        raise UserError(f"--results={','.join(map(str, paths))}: a run is listed twice: name each run once")
     if not files:
         raise UserError(f"--results names runs of lerobot-eval: --results=A/{EVAL_INFO},B/{EVAL_INFO}")
     return files

@@ -29,13 +29,12 @@ from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import flags as realtime
 from strobe.evaluate import session as playing
 from strobe.evaluate.answer import rows
-from strobe.evaluate.episode_flags import STEPS, parse_recipes
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Episodes, PairsInOrder, Session
 from strobe.evaluate.episodes.runners import require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.episodes.videos import Filming
-from strobe.evaluate.flags import EXECUTED, EvaluateConfig
+from strobe.evaluate.flags import EvaluateConfig
 from strobe.evaluate.measure.planning import foresight
 from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.lerobot.config_fields import Settings
@@ -47,13 +46,13 @@ SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seco
 
 def evaluate_policy(config: EvaluateConfig, crew: Crew, live: Live) -> tuple[EvaluateResult, Path]:
     """Load the policy, play its episodes and judge them, as `session.play` does."""
-    steps, executed = STEPS.values(config.steps), EXECUTED.values(config.n_action_steps)
+    steps, executed = config.steps, config.n_action_steps
 
     def make_request(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
         (subject,) = subjects.values()
         timings = realtime.timings(config, config.simulator)
         rows_of = partial(evaluated_rows, steps=steps, executed=executed, timings=timings)
-        made = rows_of(subject, parse_recipes(config.recipe))
+        made = rows_of(subject, config.recipe)
         for timing in timings:
             require_engine(subject.policy, timing.engine)
 

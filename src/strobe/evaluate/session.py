@@ -18,7 +18,7 @@ from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.core.subjects.subject import fingerprint
-from strobe.evaluate.episode_flags import EpisodeFlags, parse_recipes
+from strobe.evaluate.episode_flags import EpisodeFlags
 from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
 from strobe.evaluate.episodes.crews import Crew, PoolEpisodeRunner, RayEpisodeRunner
 from strobe.evaluate.episodes.play import Candidate, Plan, Session
@@ -102,7 +102,7 @@ def play(
             result.notes += films.notes
     finally:
         runner.close()
-    result.notes += [*request.notes, *(note for path in parse_recipes(config.recipe) for note in recipe_notes(path))]
+    result.notes += [*request.notes, *(note for path in config.recipe for note in recipe_notes(path))]
     _look_at_wiring(result, policies, config)
     return result, folder
 
@@ -146,7 +146,7 @@ def _start(
     )
     live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
     spec = replace(spec, policies={"": replace(policy, options=options)})
-    recipes = tuple(recipe.read_bytes() for recipe in parse_recipes(spec.config.recipe))
+    recipes = tuple(recipe.read_bytes() for recipe in spec.config.recipe)
     workers.begin(RemotePlayerSpec(spec, recipes), kind == "cpu", films.write)
 
 

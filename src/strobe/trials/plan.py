@@ -135,8 +135,8 @@ def _row_setting(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting
 
 
 def _recipes(given: object) -> dict[str, str]:
-    """Return name → path of the recipes that a tuning's --recipe named."""
-    paths = [part.strip() for part in str(given or "").split(",") if part.strip()]
+    """Return name → path of the recipes that a tuning's --recipe named; earlier tunings have them in one text."""
+    paths = given if isinstance(given, list) else [part for part in map(str.strip, str(given or "").split(",")) if part]
     return {Path(path).name: path for path in paths}
 
 

@@ -18,7 +18,6 @@ from strobe.core.measure.statistics import bonferroni
 from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate import session as playing
-from strobe.evaluate.episode_flags import parse_recipes
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Session
 from strobe.evaluate.episodes.timings import Latency, RequestedTiming, parse_latency
@@ -49,7 +48,7 @@ def tune_policy(config: TuneConfig, crew: Crew, live: Live) -> tuple[TuneResult,
         grids = list(_grids(facts, config))
         settings = [(latency, setting) for latency, each in grids for setting in each.settings]
         rows_of = partial(tuned_rows, settings=settings, hold=choose_hold(env, config.hold), fps=env.fps)
-        rows = rows_of(subject, parse_recipes(config.recipe))
+        rows = rows_of(subject, config.recipe)
 
         def study(session: Session, _films: object) -> TuneResult:
             remaining, tunings = iter(session.plan.candidates), []

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 from strobe.core.cli.bounds import custom_bound, minimum_bound
 from strobe.core.errors import UserError, nearest
 from strobe.evaluate.episode_flags import (
-    COUNTS,
     ENGINES_NAMED,
     JOINS,
     JOINS_NAMED,
-    NUMBERS,
+    POSITIVE,
     SHARES,
     STEPS,
     EpisodeFlags,
     hold_refused,
-    parse_recipes,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class EngineFlag:
     """LeRobot's types of inference."""
 
     # Types of inference to try, separated by commas: sync, rtc, async. By default all that LeRobot has for the policy.
-    type: str = field(default="", metadata=custom_bound(ENGINES_NAMED.refusal))
+    type: tuple[str, ...] = field(default=(), metadata=ENGINES_NAMED)
 
 
 @dataclass
@@ -47,29 +45,29 @@ class TuneConfig(EpisodeFlags):
 
     # The latency of each call: a number of ms, or the folder of a rollout, rehearsal or evaluation, from whose calls it
     # is drawn. Several, separated by commas, are tuned one after the other: 0,100,runs/RUN.
-    latency: str = ""
+    latency: tuple[str, ...] = ()
     # LeRobot's types of inference to try.
     inference: EngineFlag = field(default_factory=EngineFlag)
     # Numbers of actions that sync executes before the next call: 5,10,25. By default a chunk, its halves, and its own.
-    n_action_steps: str = field(default="", metadata=custom_bound(COUNTS.refusal))
+    n_action_steps: tuple[int, ...] = field(default=(), metadata=POSITIVE)
     # Execution horizons of rtc to try, in actions: 10,20.
-    execution_horizon: str = field(default="", metadata=custom_bound(COUNTS.refusal))
+    execution_horizon: tuple[int, ...] = field(default=(), metadata=POSITIVE)
     # Thresholds of rtc's queue to try, in actions: a call begins when the queue has so many or fewer.
-    queue_threshold: str = field(default="", metadata=custom_bound(COUNTS.refusal))
+    queue_threshold: tuple[int, ...] = field(default=(), metadata=POSITIVE)
     # Largest guidance weights of rtc to try: 5,10.
-    max_guidance_weight: str = field(default="", metadata=custom_bound(NUMBERS.refusal))
+    max_guidance_weight: tuple[float, ...] = field(default=(), metadata=POSITIVE)
     # Schedules of rtc's prefix weights to try, as LeRobot writes them: LINEAR,EXP.
-    prefix_attention_schedule: str = ""
+    prefix_attention_schedule: tuple[str, ...] = ()
     # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default the paper's 0.01, where a call lasts a tick
     # at most.
-    temporal_ensemble_coeff: str = field(default="", metadata=custom_bound(NUMBERS.refusal))
+    temporal_ensemble_coeff: tuple[float, ...] = field(default=(), metadata=POSITIVE)
     # Ways of async to join two chunks: weighted_average,latest_only,average,conservative. By default all.
-    aggregate_fn_name: str = field(default="", metadata=custom_bound(JOINS_NAMED.refusal))
+    aggregate_fn_name: tuple[str, ...] = field(default=(), metadata=JOINS_NAMED)
     # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
-    chunk_size_threshold: str = field(default="", metadata=custom_bound(SHARES.refusal))
+    chunk_size_threshold: tuple[float, ...] = field(default=(), metadata=SHARES)
     # Denoising steps to try in addition to the policy's own: 10,5. The simulated latency stays the same for all
     # of them, unless it comes from a run.
-    steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
+    steps: tuple[int, ...] = field(default=(), metadata=STEPS)
     # The most starts of each setting in the selection phase, on each task.
     starts: int = field(default=100, metadata=minimum_bound(8))
     # The most held-out pairs of the winner and the default, on each task.
@@ -204,7 +202,7 @@ def grid(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> Grid:
         UserError: a value that the policy cannot have, or an engine that cannot guide it.
     """
     _check(facts, flags)
-    why_not, named = _engine_obstacles(facts), ENGINES_NAMED.values(flags.inference.type)
+    why_not, named = _engine_obstacles(facts), flags.inference.type
     engines = named or [engine for engine, why in why_not.items() if not why]
     made_by = {"sync": _sync(facts, flags), "rtc": _rtc(facts, flags, ticks), "async": _async(facts, flags)}
     default = TunedSetting("sync", facts.executed, coefficient=facts.coefficient)
@@ -241,10 +239,10 @@ def latency_ticks(latency: Latency, fps: float) -> int:
 
 
 def _sync(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
-    lengths = COUNTS.values(flags.n_action_steps) or _halves(facts)
+    lengths = flags.n_action_steps or _halves(facts)
     executed: list[tuple[int, float | None]] = [(length, None) for length in lengths]
     if facts.averages:
-        coefficients = NUMBERS.values(flags.temporal_ensemble_coeff) or (facts.coefficient or ENSEMBLE,)
+        coefficients = flags.temporal_ensemble_coeff or (facts.coefficient or ENSEMBLE,)
         executed += [(1, coefficient) for coefficient in coefficients]
     return [
         TunedSetting("sync", length, steps=steps, recipe=recipe, coefficient=coefficient)
@@ -255,9 +253,9 @@ def _sync(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
 def _rtc(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> list[TunedSetting]:
     longest = max(min(ticks, facts.chunk), facts.chunk // 2)
     combined = itertools.product(
-        COUNTS.values(flags.execution_horizon) or sorted({min(HORIZON, facts.chunk), longest}),
-        COUNTS.values(flags.queue_threshold) or sorted({min(THRESHOLD, facts.chunk), longest}),
-        NUMBERS.values(flags.max_guidance_weight) or (None,),
+        flags.execution_horizon or sorted({min(HORIZON, facts.chunk), longest}),
+        flags.queue_threshold or sorted({min(THRESHOLD, facts.chunk), longest}),
+        flags.max_guidance_weight or (None,),
         _schedules(flags) or (None,),
         _denoising_choices(facts, flags),
     )
@@ -268,19 +266,18 @@ def _rtc(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> list[TunedSetting
 
 
 def _async(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
-    joins, shares = JOINS_NAMED.values(flags.aggregate_fn_name), SHARES.values(flags.chunk_size_threshold)
-    combined = itertools.product(joins or JOINS, shares or (SHARE,))
+    combined = itertools.product(flags.aggregate_fn_name or JOINS, flags.chunk_size_threshold or (SHARE,))
     return [TunedSetting("async", join=join, share=share, sent=facts.chunk) for join, share in combined]
 
 
 def _denoising_choices(facts: PolicyFacts, flags: TuneConfig) -> list[tuple[int | None, str]]:
     """Return each number of denoising steps, None for the policy's own, without a recipe and with each."""
-    steps = [None if count == facts.steps else count for count in STEPS.values(flags.steps)]
-    return list(itertools.product(steps or [None], ["", *(path.name for path in parse_recipes(flags.recipe))]))
+    steps = [None if count == facts.steps else count for count in flags.steps]
+    return list(itertools.product(steps or [None], ["", *(path.name for path in flags.recipe)]))
 
 
 def _schedules(flags: TuneConfig) -> list[str]:
-    return [part.strip().upper() for part in flags.prefix_attention_schedule.split(",") if part.strip()]
+    return [schedule.upper() for schedule in flags.prefix_attention_schedule]
 
 
 def _halves(facts: PolicyFacts) -> list[int]:
@@ -320,16 +317,14 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str | 
 
 
 def _check(facts: PolicyFacts, flags: TuneConfig) -> None:
-    engines = ENGINES_NAMED.values(flags.inference.type)
     for engine, why in _engine_obstacles(facts).items():
-        if why and engine in engines:
+        if why and engine in flags.inference.type:
             raise UserError(f"--inference.type={engine}: {why}")
-    executed = COUNTS.values(flags.n_action_steps)
-    if too_many := [value for value in executed if not 1 <= value <= facts.most_executed]:
+    if too_many := [value for value in flags.n_action_steps if not 1 <= value <= facts.most_executed]:
         raise UserError(f"--n_action_steps={too_many[0]}: this policy can execute 1 to {facts.most_executed} actions")
     given = {"execution_horizon": flags.execution_horizon, "queue_threshold": flags.queue_threshold}
-    for flag, text in given.items():
-        if wrong := [value for value in COUNTS.values(text) if not 1 <= value <= facts.chunk]:
+    for flag, values in given.items():
+        if wrong := [value for value in values if not 1 <= value <= facts.chunk]:
             raise UserError(f"--{flag}={wrong[0]}: a chunk of this policy has {facts.chunk} actions")
     if unknown := [schedule for schedule in _schedules(flags) if schedule not in SCHEDULES]:
         raise UserError(f"--prefix_attention_schedule={unknown[0]}: {nearest(unknown[0], SCHEDULES)}")

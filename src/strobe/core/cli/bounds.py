@@ -110,4 +110,5 @@ def check_bounds(config: Any, prefix: str = "") -> None:
             continue
         bound = field_bound(item)
         if bound is not None and value is not None and (why := bound.refuses(value)):
-            raise UserError(f"--{prefix}{item.name}={value}: {why}")
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            raise UserError(f"--{prefix}{item.name}={shown}: {why}")

@@ -15,7 +15,7 @@ from strobe.core.devices.accelerators import find_device_memory
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes
 from strobe.core.subjects.subject import fingerprint
-from strobe.evaluate.episode_flags import EpisodeFlags, parse_recipes
+from strobe.evaluate.episode_flags import EpisodeFlags
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Plan
 from strobe.evaluate.episodes.runners import LocalEpisodeRunner, RealtimeEpisodeRunner
@@ -93,7 +93,7 @@ class PlayerSpec:
 
     def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
         """Raises UserError for what cannot be loaded or started, or is not the same here."""
-        return self.player(parse_recipes(self.config.recipe))
+        return self.player(self.config.recipe)
 
     def player(self, recipes: Sequence[Path], keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
         """The same with the recipes at these paths; ``keep`` takes the videos, as in `Filming`."""
@@ -138,7 +138,7 @@ class RemotePlayerSpec:
                 raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
         files: dict[str, bytes] = {}
         with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
-            recipes = [Path(folder) / recipe.name for recipe in parse_recipes(self.spec.config.recipe)]
+            recipes = [Path(folder) / recipe.name for recipe in self.spec.config.recipe]
             for recipe, content in zip(recipes, self.recipes, strict=True):
                 recipe.write_bytes(content)
             play = self.spec.player(recipes, files.__setitem__)

@@ -106,25 +106,19 @@ def fixed_latency(ms: float) -> Latency:
     return Latency(f"{ms:.6g} ms", round(ms * 1e6))
 
 
-def parse_latency(text: str) -> list[Latency]:
-    """``'0,100,live,runs/RUN'`` as sources. Raises UserError."""
-    sources = [_source(text, part) for part in (part.strip() for part in text.split(",")) if part]
+def parse_latency(parts: Sequence[str]) -> list[Latency]:
+    """``0``, ``live`` and ``runs/RUN`` as sources. Raises UserError."""
+    text = ",".join(parts)
+    sources = [_source(text, part) for part in parts]
     return _each_once(f"--latency={text}", sources, "write --latency=0,100,300 (ms), live, or a run's folder")
 
 
-def parse_ticks(text: str, fps: float) -> list[Latency]:
-    """``'0,2,5'`` control ticks at ``fps`` as sources. Raises UserError."""
-    sources = []
-    for part in (part.strip() for part in text.split(",")):
-        if not part:
-            continue
-        if not part.isdecimal():
-            raise UserError(
-                f"--delay_ticks={text}: '{part}' is not a number of control ticks: write --delay_ticks=0,2,5"
-            )
-        if 1e3 * int(part) / fps > MOST_MS:
-            raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
-        sources.append(fixed_latency(1e3 * int(part) / fps))
+def parse_ticks(ticks: Sequence[int], fps: float) -> list[Latency]:
+    """Control ticks at ``fps`` as sources. Raises UserError."""
+    text = ",".join(map(str, ticks))
+    if too_many := [count for count in ticks if 1e3 * count / fps > MOST_MS]:
+        raise UserError(f"--delay_ticks={text}: {too_many[0]} ticks are more than {MOST_MS // 1000} s")
+    sources = [fixed_latency(1e3 * count / fps) for count in ticks]
     return _each_once(f"--delay_ticks={text}", sources, "write --delay_ticks=0,2,5")
 
 

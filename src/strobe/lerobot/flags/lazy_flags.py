@@ -1,5 +1,7 @@
 """Flags whose values are LeRobot's configs, such as --dataset.* and --rtc.*: checked without LeRobot, made with it.
 
+Also draccus's decoder of flags that take several values, as in --steps=10,5,2.
+
 A config declares such a field with LeRobot's type. While flags are read the type is a placeholder of the same name:
 
     if TYPE_CHECKING:
@@ -17,9 +19,11 @@ import dataclasses
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
-from draccus.parsers.decoding import decode
+from draccus.parsers.decoding import decode, get_decoding_fn
+from draccus.utils import DecodingError, canonicalize_union
 
 from strobe.core.cli.flags import flag_values
 from strobe.core.cli.placeholders import Placeholder, groups, option_names, refusals
@@ -140,6 +144,24 @@ def _decode(cls: type[LazyConfig], raw: object, path: Sequence[str] = ()) -> obj
 
 _decoders: Any = decode  # draccus's decorator makes a registry of the function
 _decoders.register(LazyConfig, _decode, include_subclasses=True)  # for --config_path, whose file holds all of a config
+WORDS = {int: "a whole number, such as 10", float: "a number, such as 0.5", str: "", Path: ""}
+
+
+def _decode_several(hint: object, raw: object, path: Sequence[str]) -> tuple[object, ...]:
+    """Return the values of a flag that takes several, as in ``10,5,2``; a file may have a list."""
+    kind, values = get_args(hint)[0], list[object]()
+    given = raw if isinstance(raw, list) else str("" if raw is None else raw).split(",")
+    for part in filter(None, (str(part).strip() for part in given)):
+        try:
+            values.append(kind(part))
+        except ValueError:
+            raise DecodingError((), f"--{'.'.join(path)}={raw}: '{part}' is not {WORDS[kind]}") from None
+    return tuple(values)
+
+
+for _kind in WORDS:
+    _decoders.register(canonicalize_union(tuple[_kind, ...]), _decode_several, include_subclasses=True)
+get_decoding_fn.cache_clear()  # LeRobot may have asked for one of them before
 
 
 def realise(config: Any) -> None:
