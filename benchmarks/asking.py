@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 

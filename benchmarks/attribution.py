@@ -16,8 +16,8 @@ import argparse
 from typing import Any
 
 import torch
-from _attribution import Plan, study
-from _shared import finish, keep_memory, need
+from common.attribution_study import Plan, study
+from common.shared import finish, keep_memory, need
 from rich.console import Console
 
 from strobe.lerobot.policies.loading import load_subject

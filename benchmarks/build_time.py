@@ -20,7 +20,7 @@ import sys
 import time
 
 import psutil
-from _shared import finish, need
+from common.shared import finish, need
 
 SECONDS, MEMORY = 20.0, 1.25  # the bars: time to build, and peak memory over weight bytes
 NEEDED = 19 * 2**30  # free memory to run LeRobot's own constructor

@@ -1,6 +1,6 @@
 """Does each promised rate hold? False claims and missed changes, simulated on noise as machines have it.
 
-Each `_claims_….py` beside this file simulates one room's promises and returns them as claims: how often the product
+Each file of `simulated/` simulates one room's promises and returns them as claims: how often the product
 said something, and how often it promises to say it at most (false claims) or at least (changes that are found). Noise
 is independent, AR(1) with 0.5, heavy-tailed, or of two states; runs of one trend differ among themselves by up to 5 %.
 """
@@ -12,10 +12,10 @@ import importlib
 import time
 from collections.abc import Callable
 
-from _claims import Claim
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
+from simulated.claim import Claim
 
 ROOMS = ("speed", "stopping", "episodes", "history", "ladders", "sweeps", "sameness", "robots")
 
@@ -30,7 +30,7 @@ def main() -> None:
     claims: list[Claim] = []
     for room in arguments.rooms.split(","):
         begun = time.perf_counter()
-        simulate: Callable[[bool], list[Claim]] = importlib.import_module(f"_claims_{room}").simulate
+        simulate: Callable[[bool], list[Claim]] = importlib.import_module(f"simulated.{room}").simulate
         claims += simulate(arguments.quick)
         console.print(f"{room}: {time.perf_counter() - begun:.0f} s")
     table = Table("promise", "noise", "promised", "found", "simulations", "")

@@ -31,7 +31,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from _shared import finish, need
+from common.shared import finish, need
 from lerobot.configs import PreTrainedConfig
 from lerobot.datasets.factory import resolve_delta_timestamps
 from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata

@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from _shared import finish, keep_memory
+from common.shared import finish, keep_memory
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from lerobot_policy_act_relative_rtc import ACTRelativeRTCConfig, ACTRelativeRTCPolicy

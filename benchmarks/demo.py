@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file

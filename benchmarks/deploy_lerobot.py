@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, need
+from common.shared import finish, need
 
 HERE = Path(__file__).resolve().parent.parent
 # LeRobot's command in its own process, with a note of each action and of each chunk's time.

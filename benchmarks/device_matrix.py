@@ -35,7 +35,7 @@ HERE = Path(__file__).parents[1]
 sys.path.insert(0, str(HERE / "tests"))
 
 import torch  # noqa: E402
-from _shared import finish, need  # noqa: E402
+from common.shared import finish, need  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
@@ -152,7 +152,7 @@ def judge_training(kind: str, levers: list[str], checkpoints: bool) -> list[Foun
 
 def judge_fault(number: int) -> list[Found]:
     """Look at a fault, with its fix undone and with it."""
-    from _faults import faults
+    from planted.device_faults import faults
 
     fault = faults()[number]
     with fault.undone():
@@ -169,7 +169,7 @@ def begin() -> None:
 
 def run(quick: bool, only: Sequence[str], workers: int) -> tuple[Done, bool]:
     """Do all the work. Returns what was done, and whether it was all."""
-    from _faults import faults
+    from planted.device_faults import faults
 
     done = Done()
     with ProcessPoolExecutor(workers, get_context("spawn"), begin) as pool, Progress(transient=True) as progress:

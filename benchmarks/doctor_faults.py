@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from common.shared import finish
 
 # The command in a process of its own, with a line before it.
 COMMAND = "import sys\n{before}\nfrom strobe.core.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from _shared import finish_rates
+from common.shared import finish_rates
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 

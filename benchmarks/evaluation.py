@@ -22,12 +22,12 @@ import argparse
 from typing import Any
 
 import numpy as np
-from _claims_episodes import decide_sequentially
-from _shared import finish
+from common.shared import finish
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
+from simulated.episodes import decide_sequentially
 
 from strobe.evaluate.measure.betting import difference_sequence, rate_sequence
 from strobe.evaluate.measure.planning import chance_disagreement, fixed_pairs

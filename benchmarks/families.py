@@ -26,8 +26,8 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from _families import Looked, check_guidance, compare_treated, find_longest_capture, look
-from _shared import finish
+from common.shared import finish
+from policies.families_table import Looked, check_guidance, compare_treated, find_longest_capture, look
 
 from strobe.core.errors import UserError
 from strobe.core.processes import isolate
@@ -161,7 +161,7 @@ def main() -> None:
     told = parser.parse_args()
     own = [kind for kind in known_types() if kind not in ("act_relative_rtc",)]  # ours, a plug-in
     kinds = [kind for kind in told.types.split(",") if kind] or own
-    isolate.start_server(("_families", "lerobot.policies.factory"))
+    isolate.start_server(("policies.families_table", "lerobot.policies.factory"))
     rows: list[Row] = []
     try:
         for kind in kinds:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 

@@ -16,7 +16,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 

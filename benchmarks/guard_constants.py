@@ -37,7 +37,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from _shared import finish, need
+from common.shared import finish, need
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig, MetaworldEnv
 from lerobot.utils.constants import ACTION, OBS_IMAGE, OBS_STATE

@@ -27,8 +27,8 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from _hostile import DAMAGED, KINDS, Kind
-from _shared import finish
+from common.hostile_kinds import DAMAGED, KINDS, Kind
+from common.shared import finish
 
 WHOLE, QUICK = 2_500, 200  # changes, of all kinds together
 SHARES = {"recording": 3.0, "replay": 0.5}  # of the changes, where a kind has more or fewer than its share

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 import torch
-from _shared import could_not_run, finish
+from common.shared import could_not_run, finish
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor

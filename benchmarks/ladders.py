@@ -24,8 +24,8 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from _ladders import LEROBOT, STROBE, Case, Seen, look
-from _shared import finish, need
+from common.shared import finish, need
+from policies.ladder_case import LEROBOT, STROBE, Case, Seen, look
 from rich.console import Console
 from rich.table import Table
 

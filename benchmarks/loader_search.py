@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 

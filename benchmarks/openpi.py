@@ -33,10 +33,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from _openpi_stages import stages
-from _shared import could_not_run, finish, keep_memory, need
+from common.shared import could_not_run, finish, keep_memory, need
 from rich.console import Console
 from rich.table import Table
+from with_openpi.stages import stages
 
 import strobe
 from strobe.lerobot.policies.loading import load_subject
@@ -54,7 +54,7 @@ class Remote:
         here = Path(__file__).resolve().parent
         self.pipe, theirs = Pipe()
         paths = [str(here.parent / "src"), os.environ.get("PYTHONPATH", "")]
-        command = [python, str(here / "_openpi_worker.py"), str(theirs.fileno())]
+        command = [python, str(here / "with_openpi" / "worker.py"), str(theirs.fileno())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
         theirs.close()
@@ -255,7 +255,7 @@ def prompt(state: np.ndarray) -> str:
 
 def checkpoints(remote: Remote, console: Console) -> tuple[dict[str, Any], bool]:
     """Return how far converted policies are from openpi's, and whether the bar holds in float32."""
-    from _openpi_checkpoint import CASES, measure_conversion_error
+    from with_openpi.checkpoint import CASES, measure_conversion_error
 
     figures: dict[str, Any] = {}
     for kind, dtype in CASES:

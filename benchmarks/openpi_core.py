@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _shared import could_not_run, finish
+from common.shared import could_not_run, finish
 
 from strobe.treatments.openpi import EXACT
 
@@ -81,7 +81,7 @@ def exact() -> dict[str, bool]:
 
 def make_tiny_worker(pi05: bool, dtype: str) -> Any:
     """Return a worker with a tiny model: observations that differ in all inputs, a camera masked in one; new noise."""
-    from _openpi_worker import IMAGES, Worker
+    from with_openpi.worker import IMAGES, Worker
 
     worker, drawn = Worker(), np.random.default_rng(0)
     worker.build(SIZES, dtype, SIDE, "", pi05)
@@ -158,7 +158,7 @@ def _raw(seen: Any) -> dict[str, Any]:
 
 def make_model_inputs() -> tuple[Any, Any, Any]:
     """Return the model, an observation and its noise."""
-    from _openpi_worker import IMAGES, Worker
+    from with_openpi.worker import IMAGES, Worker
 
     worker, drawn = Worker(), np.random.default_rng(0)
     worker.build(SIZES, "float32", SIDE, "")

@@ -28,8 +28,8 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from _peers import LEROBOT, STROBE, Case, Seen, look
-from _shared import finish, need
+from common.shared import finish, need
+from policies.peer_case import LEROBOT, STROBE, Case, Seen, look
 from rich.console import Console
 from rich.table import Table
 

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 

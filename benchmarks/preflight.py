@@ -48,14 +48,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _preflight_case import OF_THE_MACHINE, Case, Plant, Stage, look, serious
-from _preflight_data import METAWORLD, PUSHT, Ticks, World, record, write
-from _preflight_files import IN_FILES
-from _preflight_lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
-from _preflight_plants import IN_DATA
-from _preflight_training import ACT, DIFFUSION, save_random, train
-from _preflight_truth import BIG_EPISODES, IN_TRUTH, MOST_S, reading_arguments, sound_truth
-from _shared import finish, need
+from common.shared import finish, need
+from miswired.case import OF_THE_MACHINE, Case, Plant, Stage, look, serious
+from miswired.data import METAWORLD, PUSHT, Ticks, World, record, write
+from miswired.files import IN_FILES
+from miswired.lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
+from miswired.plants import IN_DATA
+from miswired.training import ACT, DIFFUSION, save_random, train
+from miswired.truth import BIG_EPISODES, IN_TRUTH, MOST_S, reading_arguments, sound_truth
 
 from strobe.preflight.results.preflight import PreflightResult
 

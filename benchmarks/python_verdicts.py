@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _shared import finish, meets_lower_bar, meets_upper_bar
+from common.shared import finish, meets_lower_bar, meets_upper_bar
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table

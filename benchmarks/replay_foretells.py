@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 

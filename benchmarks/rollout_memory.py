@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import psutil
-from _shared import finish, need
+from common.shared import finish, need
 
 GROWTH_MB = 5.0
 FIRST_S, WINDOW_S = 60, 30

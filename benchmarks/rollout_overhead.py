@@ -17,7 +17,7 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 

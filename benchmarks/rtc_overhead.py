@@ -13,7 +13,7 @@ import time
 from statistics import median
 
 import torch
-from _shared import finish, need
+from common.shared import finish, need
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
 from rich.table import Table

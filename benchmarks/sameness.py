@@ -6,7 +6,7 @@ cache is, or rounding, as another number format is. Bar: the default guard refus
 ``cosine>=0.999`` over all action numbers says of the same calls, which was the default before.
 
 Then faults that a guard could once not see, for want of a figure, of a yardstick, or of the right numbers to look at
-(`_planted_unseen.py`), and exports that act otherwise by less than rounding may (`_planted_exports.py`). Bar: each is
+(`planted/unseen.py`), and exports that act otherwise by less than rounding may (`planted/exports.py`). Bar: each is
 refused, or called not judged.
 
 Then the other side: on pi0, pi0.5 and SmolVLA the baseline against itself, each exact treatment and all of
@@ -20,7 +20,10 @@ import argparse
 from typing import Any
 
 import torch
-from _planted import (
+from common.shared import finish, need
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from planted.exports import export_cases, export_policy, make_tiny_policy, sound
+from planted.faults import (
     Planted,
     every,
     first,
@@ -30,10 +33,7 @@ from _planted import (
     plant_in_prefix,
     shift_early,
 )
-from _planted_exports import export_cases, export_policy, make_tiny_policy, sound
-from _planted_unseen import backbone_cases, policy_cases, scale_cases
-from _shared import finish, need
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from planted.unseen import backbone_cases, policy_cases, scale_cases
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table

@@ -32,10 +32,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from common.shared import finish
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
-MADE = str(Path(__file__).with_name("_made_rollout.py"))  # not imported: a large parent makes a child look large
+MADE = str(
+    Path(__file__).parent / "common" / "made_rollout.py"
+)  # not imported: a large parent makes a child look large
 FIRST_S, AGAIN_S, HISTORY_S, ROLLOUT_S = 5.0, 1.0, 5.0, 30.0  # of CPU; the first index: of 1,000 runs
 ROLLOUT_GB, PAGE_MB = 1.0, 5.0
 PLAN_S, TABLE_S = 30.0, 10.0

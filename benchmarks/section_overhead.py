@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 from torch.profiler import record_function

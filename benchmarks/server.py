@@ -41,7 +41,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
-from _shared import could_not_run, finish, need
+from common.shared import could_not_run, finish, need
 from rich.console import Console
 from rich.table import Table
 

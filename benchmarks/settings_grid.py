@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _settings_play import PUSHT, Episodes, Trained, checkpoint, make_env_config
-from _shared import finish, need
+from common.settings_play import PUSHT, Episodes, Trained, checkpoint, make_env_config
+from common.shared import finish, need
 from rich.console import Console
 from rich.table import Table
 

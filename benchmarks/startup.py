@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import psutil
-from _shared import finish
+from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 

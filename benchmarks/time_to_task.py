@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from _claims import Claim
-from _shared import finish
+from common.shared import finish
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from simulated.claim import Claim
 
 from strobe.evaluate.measure.betting import decisive_log_capital, log_capital_of_gains
 from strobe.evaluate.measure.success_rates import LEVEL

@@ -28,9 +28,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import _cut_traces
 import numpy as np
-from _shared import could_not_run, finish
+from common import cut_traces
+from common.shared import could_not_run, finish
 from rich.console import Console
 from rich.table import Table
 
@@ -40,7 +40,7 @@ from strobe.traces.run import trace
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "gpu-traces"
 LARGEST = "a100-training-rank3-of-8.json.gz"
 WITHIN, SECONDS, MEBIBYTES = 0.01, 15.0, 1000.0  # the bars
-ON_DEVICE = _cut_traces.ON_DEVICE
+ON_DEVICE = cut_traces.ON_DEVICE
 
 # Runs in the other interpreter: the file's path → a line of JSON, in the file's unit of time.
 REFERENCE = """
@@ -181,7 +181,7 @@ def main() -> None:
                 write_nanosecond_trace(document, Path(folder) / file.name)
                 reference = hta_times(asked.hta_python, Path(folder) / file.name, 1e-6)
         with tempfile.TemporaryDirectory() as folder:
-            wrong[file.name] = _cut_traces.answers(document, Path(folder) / "cut.json")
+            wrong[file.name] = cut_traces.answers(document, Path(folder) / "cut.json")
         holds &= not any(wrong[file.name].values())
         figures[file.name] = {}
         for name, value in ours.items():

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, keep_memory, need
+from common.shared import finish, keep_memory, need
 
 BAR, OTHER_BAR = 1.01, 0.02
 LOSSES = 8  # compared

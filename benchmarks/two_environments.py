@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, meets_upper_bar, need
+from common.shared import finish, meets_upper_bar, need
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file

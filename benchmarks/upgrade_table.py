@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from _shared import finish, need
+from common.shared import finish, need
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.measure.sampling import SamplingBudget

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 import torchvision
-from _shared import finish_rates
+from common.shared import finish_rates
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table

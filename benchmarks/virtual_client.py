@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from _shared import finish, need
+from common.shared import finish, need
 from rich.console import Console
 
 from strobe.loops.virtual_client import replace_network

@@ -14,8 +14,8 @@ import argparse
 from statistics import median
 
 import torch
-from _attribution import Plan, study
-from _shared import finish, keep_memory, need
+from common.attribution_study import Plan, study
+from common.shared import finish, keep_memory, need
 from rich.console import Console
 from rich.table import Table
 

@@ -31,7 +31,7 @@ FOLDER = ROOT / "benchmarks"
 SEEN, PAGE = FOLDER / "seen.json", ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- seen: begin -->", "<!-- seen: end -->"
 HOLDS, NOT_RUN = "holds", "could not run"
-COULD_NOT_RUN = 77  # the exit code of `could_not_run` in benchmarks/_shared.py
+COULD_NOT_RUN = 77  # the exit code of `could_not_run` in benchmarks/common/shared.py
 SHORT_S = 60.0  # of a core, as a benchmark of the rota may have taken
 BUSY = 1.5  # of the load for each core, from which other work explains much
 Record = dict[str, dict[str, "Seen"]]  # benchmark → "whole" or "quick" → how it ended
@@ -57,7 +57,7 @@ class Seen:
 
 def benchmarks() -> list[str]:
     """Return the names of all benchmarks."""
-    return sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 def run_script(script: Path, arguments: list[str], limit_s: float) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ def lerobot() -> Path:
     return Path(spec.origin).parent
 
 
-@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.py")), ids=lambda file: str(file.relative_to(FOLDER)))
 def test_every_name_that_a_benchmark_takes_from_strobe_is_there(file: Path) -> None:
     taken = {
         (node.module, alias.name)
@@ -62,10 +62,10 @@ def test_what_an_upgrades_faults_replace_in_lerobot_is_there(lerobot: Path) -> N
 def test_what_a_benchmark_lacks_is_said_at_once_in_one_line(tmp_path: Path) -> None:
     """As on a machine without OSMesa and EGL, without a package, and with too few cores and too little memory."""
     program = (
-        "import ctypes.util, sys, _shared\n"
+        "import ctypes.util, sys\nfrom common import shared\n"
         "ctypes.util.find_library = lambda name: None\n"
-        "_shared.EXTRAS['pusht'] = ['no_such_package']\n"
-        "_shared.need('pusht', opengl=True, cores=10**6, memory_gib=10**6, file=_shared.Path('no such file'))\n"
+        "shared.EXTRAS['pusht'] = ['no_such_package']\n"
+        "shared.need('pusht', opengl=True, cores=10**6, memory_gib=10**6, file=shared.Path('no such file'))\n"
     )
     environment = {"PYTHONPATH": f"{FOLDER}:{ROOT / 'src'}", "PATH": ""}
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -79,9 +79,9 @@ def test_what_a_benchmark_lacks_is_said_at_once_in_one_line(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("program", "outcome", "why"),
     [
-        ("_shared.finish({'a': 1}, True)", "holds", ""),
-        ("_shared.finish({'a': 1}, False)", "does not hold", ""),
-        ("_shared.could_not_run('no such thing')", "could not run", "no such thing"),
+        ("shared.finish({'a': 1}, True)", "holds", ""),
+        ("shared.finish({'a': 1}, False)", "does not hold", ""),
+        ("shared.could_not_run('no such thing')", "could not run", "no such thing"),
         ("print('{\"holds\": true}'); sys.exit(3)", "failed", 'exit code 3: {"holds": true}'),
         ("print('no figures')", "failed", "exit code 0: no figures"),
         ("import signal; signal.pause()", "not done", "not within 0.1 s"),
@@ -89,7 +89,7 @@ def test_what_a_benchmark_lacks_is_said_at_once_in_one_line(tmp_path: Path) -> N
 )
 def test_how_a_benchmark_ended_is_recorded(program: str, outcome: str, why: str, tmp_path: Path) -> None:
     script = tmp_path / "one.py"
-    script.write_text(f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nimport _shared\n{program}\n")
+    script.write_text(f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nfrom common import shared\n{program}\n")
     assert bench.run_script(script, [], 0.1 if outcome == "not done" else 60.0)[:2] == (outcome, why)
 
 

@@ -323,7 +323,7 @@ REAL = """
 import json, sys
 import numpy as np
 sys.path.append(sys.argv[1])
-from _openpi_worker import Worker, fit_lerobot
+from with_openpi.worker import Worker, fit_lerobot
 fit_lerobot()
 gemma = {"depth": 1, "num_heads": 8, "num_kv_heads": 1, "head_dim": 8}
 vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}

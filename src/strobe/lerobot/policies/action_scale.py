@@ -21,7 +21,7 @@ _TWO_VALUES = 0.02  # how far the variance may be from that of a dimension that 
 # σ is at most so many times the spread of the baseline's actions. An outlier in the statistics could hide all
 # that a dimension does: at 40, one that always gives its mean is 0.025 σ off and an inverted one 0.05 σ, and
 # 0.02 σ are allowed. Less refuses sound rounding of a dimension that rests in the observations: it moves by a hundredth
-# of its σ there, and rounding by up to half of that. Both sides: `benchmarks/_planted_scale.py: resting`. Policies of
+# of its σ there, and rounding by up to half of that. Both sides: `benchmarks/planted/scales.py: resting`. Policies of
 # random weights spread over 0.08 to 2 σ.
 MOST = 40.0
 # And at least this share of a dimension's size: 0.02 σ of it are three steps of float32, which no sum can go below.

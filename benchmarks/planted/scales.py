@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from _planted import Planted, plant_in_output
 from lerobot.configs import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.utils.constants import ACTION
+from planted.faults import Planted, plant_in_output
 from torch import Tensor
 
 from strobe.core.measure.agreement import agree

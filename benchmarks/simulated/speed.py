@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from _claims import NOISES, Claim, Noise, Series, independent, times
+from simulated.claim import NOISES, Claim, Noise, Series, independent, times
 
 from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.measure.statistics import steps_line

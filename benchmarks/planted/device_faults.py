@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from _faults_graphs import (
+from planted.graph_faults import (
     MANY,
     SHARED,
     TASKS,

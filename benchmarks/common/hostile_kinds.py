@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import _made_rollout
 import numpy as np
+from common import made_rollout
 
 from strobe.core.errors import UserError
 
-DOCS = Path(__file__).parents[1] / "docs" / "examples"
+DOCS = Path(__file__).parents[2] / "docs" / "examples"
 DAMAGED = "The recording is damaged"
 
 
@@ -43,8 +43,8 @@ def _recording(folder: Path) -> Path:
     from strobe.loops.event_log import Log
 
     log, ticks = Log(folder / "run.events"), 0
-    log.start(_made_rollout.header())
-    for event in _made_rollout.events(4.0):
+    log.start(made_rollout.header())
+    for event in made_rollout.events(4.0):
         ticks += event[0] == "pick"
         log.append(("pick", event[1], int(bool(ticks % 10))) if event[0] == "pick" else event)
     log.stop()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -157,7 +158,7 @@ class Worker:
 
     def stages(self, index: int) -> dict[str, np.ndarray]:
         """Return what is computed on the way to the chunk of observation ``index``."""
-        from _openpi_stages import stages
+        from with_openpi.stages import stages
 
         return stages(self.model, lambda: torch.from_numpy(self.sample(index)))
 
@@ -173,7 +174,7 @@ class Worker:
 
     def profile_chunks(self, count: int) -> list[dict[str, tuple[float, float, float]]]:
         """Return, for each of ``count`` chunks, part → (ms in our section, in torch.profiler's range, share of all)."""
-        from _attribution import seen_by_both
+        from common.attribution_study import seen_by_both
 
         from strobe.core.subjects.callable_subject import CallableSubject
         from strobe.core.subjects.callables import make_target
@@ -234,7 +235,7 @@ def _use_model_sizes(sizes: dict[str, Any]) -> Iterator[None]:
 
 
 def main() -> None:
-    sys.path.append(sys.path.pop(0))  # this folder has a file called openpi.py
+    sys.path.append(str(Path(__file__).parents[1]))  # last, since that folder has a file called openpi.py
     pipe = Connection(int(sys.argv[1]))
     os.dup2(2, 1)  # nothing printed here may get among the benchmark's figures
     with contextlib.suppress(PackageNotFoundError):  # LeRobot may be absent in openpi's environment

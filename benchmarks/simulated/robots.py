@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-from _claims import Claim, Series, autoregressive, bimodal, heavy_tailed, independent, times
+from simulated.claim import Claim, Series, autoregressive, bimodal, heavy_tailed, independent, times
 
 from strobe.loops.virtual_rollout import Beat, Setting, make_zero_inputs
 from strobe.loops.virtual_time import PlayOptions, play

@@ -49,7 +49,7 @@ KINDS = {
         --policy.noise_scheduler_type=DDIM --policy.num_inference_steps=10 --policy.optimizer_lr=5e-4 --batch_size=64
     """,
 }
-PUSHT = "pusht"  # its data set is the one of human demonstrations: ours from `_pusht_data.py`, or the Hub's
+PUSHT = "pusht"  # its data set is the one of human demonstrations: ours from `pusht_data.py`, or the Hub's
 READ = [*range(3), *range(4, 11), *range(36, 39)]  # of MetaWorld's 39 numbers: the hand, the object's pose, the goal
 NOISE = 0.1  # standard deviation of the noise on the recorded velocities
 THRESHOLDS, HORIZON = (10, 20, 30, 40), 40  # of rtc's queue; the policy does not read the horizon
@@ -80,7 +80,7 @@ def checkpoint(trained: Trained, folder: Path) -> Path:
             data = ["--dataset.repo_id=lerobot/pusht_keypoints"]
         data += [f"--output_dir={out}"]
         steps = [f"--steps={trained.steps}", f"--save_freq={trained.steps}"]
-        command = [sys.executable, str(Path(__file__).with_name("_train_cached.py")), *data, *steps]
+        command = [sys.executable, str(Path(__file__).with_name("train_cached.py")), *data, *steps]
         begun = time.perf_counter()
         done = subprocess.run([*command, *shlex.split(TRAIN + KINDS[trained.kind])], capture_output=True, text=True)
         if done.returncode:

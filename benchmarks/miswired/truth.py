@@ -1,6 +1,6 @@
 """Faults of data sets and of statistics, each in two sizes, with sound twins, for `preflight.py`.
 
-The arm is the emulated one of `_preflight_lags`, its policy an ACT of random weights: only files and numbers are read.
+The arm is the emulated one of `lags.py`, its policy an ACT of random weights: only files and numbers are read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _preflight_case import Case, Plant, Stage, look, serious
-from _preflight_data import ACTION, STATE, Ticks
-from _preflight_lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, simulate_motion
-from _preflight_training import ACT
+from miswired.case import Case, Plant, Stage, look, serious
+from miswired.data import ACTION, STATE, Ticks
+from miswired.lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, simulate_motion
+from miswired.training import ACT
 
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.numbers import compute_statistics
@@ -27,7 +27,7 @@ from strobe.preflight.run import preflight
 
 EPISODES, CHUNK, STILL, GRIPPER = 8, 8, 3, 5
 BIG_EPISODES, BIG_TICKS = 500, 300
-READER = Path(__file__).with_name("_preflight_reading.py")
+READER = Path(__file__).with_name("reading.py")
 MOST_S = {False: 15.0, True: 60.0}  # of BIG_EPISODES, of more
 Change = Callable[[list[Ticks]], list[Ticks]]
 VECTORS = (ACTION, STATE)

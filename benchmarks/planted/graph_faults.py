@@ -1,4 +1,4 @@
-"""Faults of graphs of the whole call, each with what puts it back and what sees it; as in `_faults`."""
+"""Faults of graphs of the whole call, each with what puts it back and what sees it; as in `device_faults`."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _preflight_case import Case, Plant, Stage, apply_policy_flag, apply_rename_map, flag, use_fixed_copy
-from _preflight_data import ACTION, METAWORLD, STATE
-from _preflight_plants import FRAMES, LOOKED_AT
-from _preflight_training import ACT, DIFFUSION
+from miswired.case import Case, Plant, Stage, apply_policy_flag, apply_rename_map, flag, use_fixed_copy
+from miswired.data import ACTION, METAWORLD, STATE
+from miswired.plants import FRAMES, LOOKED_AT
+from miswired.training import ACT, DIFFUSION
 
 from strobe.core.results.finding import Finding
 from strobe.preflight.wiring.robot import Connected

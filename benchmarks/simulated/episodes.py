@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from _claims import Claim
 from numpy.typing import NDArray
+from simulated.claim import Claim
 
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.measure.betting import difference_sequence

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from _attempts import GUIDANCE, IMAGE, Attempt, try_attempt
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from policies.attempts import GUIDANCE, IMAGE, Attempt, try_attempt
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Calls

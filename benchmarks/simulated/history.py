@@ -11,7 +11,7 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from _claims import NOISES, Claim, Noise, times
+from simulated.claim import NOISES, Claim, Noise, times
 
 from strobe.core.measure.statistics import run_level, summarise
 from strobe.core.results.answer import BreakdownResult, Result

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from _claims import NOISES, Claim, Noise, times
+from simulated.claim import NOISES, Claim, Noise, times
 
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.measure.verdicts import LEVEL, paired_verdict

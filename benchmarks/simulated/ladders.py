@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from _claims import NOISES, Claim, Noise, Series, times
+from simulated.claim import NOISES, Claim, Noise, Series, times
 
 from strobe.budget.figures import asynchrony
 from strobe.budget.results import Latency

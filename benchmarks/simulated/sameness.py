@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from _claims import Claim
+from simulated.claim import Claim
 
 from strobe.core.report.verify import LEVEL, max_missed_share
 

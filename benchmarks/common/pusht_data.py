@@ -1,6 +1,6 @@
 """The human demonstrations of PushT as a data set of LeRobot's with states, from the Diffusion Policy's own file.
 
-    python benchmarks/_pusht_data.py pusht_cchi_v7_replay.zarr FOLDER/data/pusht
+    python benchmarks/common/pusht_data.py pusht_cchi_v7_replay.zarr FOLDER/data/pusht
 
 LeRobot publishes the same demonstrations as ``lerobot/pusht_keypoints``. This is for a machine without the Hub. The
 file comes with the data of https://diffusion-policy.cs.columbia.edu (206 episodes, 25,650 frames). Needs ``zarr``.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from _preflight_case import Case, Plant, Stage, apply_rename_map
-from _preflight_data import ACTION, METAWORLD, PUSHT, STATE, TABLE, Ticks, World
-from _preflight_training import ACT, DIFFUSION
+from miswired.case import Case, Plant, Stage, apply_rename_map
+from miswired.data import ACTION, METAWORLD, PUSHT, STATE, TABLE, Ticks, World
+from miswired.training import ACT, DIFFUSION
 
 from strobe.core.results.finding import Finding
 

@@ -7,8 +7,8 @@ unless its number of calls is given. Times have 3 % noise about 30 ms; those of 
 from __future__ import annotations
 
 import numpy as np
-from _claims import NOISES, Claim, Noise, independent, times
-from _claims_speed import Bench
+from simulated.claim import NOISES, Claim, Noise, independent, times
+from simulated.speed import Bench
 
 from strobe.core.measure.sampling import SETTLE_S, SamplingBudget
 from strobe.core.measure.statistics import summarise

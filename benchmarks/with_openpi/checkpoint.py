@@ -14,7 +14,7 @@ from openpi_core import SIZES
 from strobe.core.families.registry import building
 from strobe.lerobot.policies.standins import stand_ins
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "coming-from" / "openpi.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from" / "openpi.md"
 SIDE, STATE, ACTION, CAMERAS = 224, 8, 7, ("base", "left_wrist", "right_wrist")  # as the page's code has them
 CASES = (("pi05", "float32"), ("pi0", "float32"), ("pi05", "bfloat16"), ("pi0", "bfloat16"))
 

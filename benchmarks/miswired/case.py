@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from _preflight_data import Ticks, World, rewrite_vectors, write
+from miswired.data import Ticks, World, rewrite_vectors, write
 
 from strobe.core.kinds import advise
 from strobe.core.results.finding import Finding

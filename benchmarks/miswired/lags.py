@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from _preflight_case import Case, Plant, Stage
-from _preflight_data import ACTION, SIZE, STATE, Ticks, World
-from _preflight_training import ACT
+from miswired.case import Case, Plant, Stage
+from miswired.data import ACTION, SIZE, STATE, Ticks, World
+from miswired.training import ACT
 
 from strobe.core.results.finding import Finding
 from strobe.rehearse.emulator.servo import Motion

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from _planted import Planted, plant_in_output
-from _planted_scale import cases
+from planted.faults import Planted, plant_in_output
+from planted.scales import cases
 from torch import Tensor
 
 from strobe.core.measure.agreement import agree_features
@@ -43,7 +43,7 @@ def policy_cases(subject: PolicySubject) -> Iterator[Case]:
 
 
 def scale_cases() -> Iterator[Case]:
-    """Policies whose statistics hide a fault (`_planted_scale.py`), held as `strobe verify` holds them."""
+    """Policies whose statistics hide a fault (`scales.py`), held as `strobe verify` holds them."""
     for name, made, fault in cases():
         same = Sameness(made(), count=4)
         found = same.check(Variant(name, (fault,)), plan(same.count, rtc=False))

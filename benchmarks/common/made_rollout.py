@@ -2,7 +2,7 @@
 
 No robot and no policy run: the times are drawn. They are written as the probes of a watched loop write them.
 
-    python benchmarks/_made_rollout.py FILE SECONDS
+    python benchmarks/common/made_rollout.py FILE SECONDS
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from _planted_unseen import Case
+from planted.unseen import Case
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards, Judgement
