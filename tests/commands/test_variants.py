@@ -13,7 +13,8 @@ from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.commands import compare as command
 from strobe.commands.variant_text import split_variant
-from strobe.commands.variants import RequestedVariants, check, compose, parse_variant
+from strobe.commands.compare import CompareConfig, list_recipes
+from strobe.commands.variants import check, compose
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.recipe import Recipe
@@ -33,11 +34,11 @@ def subject(kind: str = "act") -> PolicySubject:
 
 
 def names(kind: str, **wanted: Any) -> list[str]:
-    return [variant.name for variant in compose(subject(kind), RequestedVariants(**wanted)).variants]
+    return [variant.name for variant in compose(subject(kind), request(**wanted))[0]]
 
 
-def drafts(*texts: str) -> tuple[Any, ...]:
-    return tuple(parse_variant(text, 4) for text in texts)
+def request(**flags: Any) -> CompareConfig:
+    return CompareConfig(**{"phase": "inference", **flags})
 
 
 @pytest.fixture
@@ -48,26 +49,27 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_what_is_asked_for_has_a_baseline_before_it(recipe: Path) -> None:
-    five = drafts("five: policy.n_action_steps=5")
-    assert names("act", drafts=five) == ["baseline", "five"]
-    assert names("act", drafts=five, compile_mode="default") == [
+    five = ["five: policy.n_action_steps=5"]
+    assert names("act", variant=five) == ["baseline", "five"]
+    assert names("act", variant=five, compile=True) == [
         "baseline", "five", "baseline, compiled", "five, compiled",
     ]  # fmt: skip
     assert names("act", precision="bf16") == ["baseline", "bf16"]
-    assert names("act", precision="fp32, bf16", drafts=five) == ["fp32", "bf16", "five"]
+    assert names("act", precision="fp32, bf16", variant=five) == ["fp32", "bf16", "five"]
     assert names("act", recipe=recipe) == ["baseline", "recipe"]
-    assert names("act", recipe=recipe, drafts=five) == ["recipe", "five"]
+    assert names("act", recipe=recipe, variant=five) == ["recipe", "five"]
     assert names("act", phase="training step", levers="amp,fused") == ["baseline", "amp", "fused"]
     assert names("smolvla") == ["without RTC", "with RTC"]
     assert names("smolvla", closed_form=True) == ["without RTC", "with RTC", "RTC in closed form"]
-    assert names("smolvla", rtc=RTCConfig(enabled=False), drafts=five) == ["baseline", "five"]
+    assert names("smolvla", rtc=RTCConfig(enabled=False), variant=five) == ["baseline", "five"]
 
 
 def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe: Path) -> None:
-    other = drafts(f"both: compile=default, precision=bf16, rtc.execution_horizon=6, recipe={recipe}")
-    composed = compose(subject(), RequestedVariants(drafts=other, recipe=recipe))
-    assert composed.recipes == [recipe]
-    baseline, both = composed.variants
+    config = request(
+        variant=[f"both: compile=default, precision=bf16, rtc.execution_horizon=6, recipe={recipe}"], recipe=recipe
+    )
+    assert list_recipes(config) == [recipe]
+    (baseline, both), _ = compose(subject(), config)
     assert [treatment.key for treatment in baseline.treatments] == ["channels_last"]
     assert [treatment.key for treatment in both.treatments] == [
         "rtc", "precision", "channels_last", "channels_last", "compile",
@@ -76,9 +78,9 @@ def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe
 
 
 def test_levers_of_their_own_choice_say_what_they_left_out() -> None:
-    composed = compose(subject(), RequestedVariants(phase="training step", levers="auto", batch_size=6))
-    assert [variant.name for variant in composed.variants][:2] == ["baseline", "amp"]
-    assert [why.split(":")[0] for why in composed.left_out] == ["accumulate=4", "checkpointing"]
+    variants, left_out = compose(subject(), request(phase="training step", levers="auto", batch_size=6))
+    assert [variant.name for variant in variants][:2] == ["baseline", "amp"]
+    assert [why.split(":")[0] for why in left_out] == ["accumulate=4", "checkpointing"]
 
 
 # Every treatment, written down, with the phases that it is refused in and what the message says of it.
@@ -141,7 +143,7 @@ def test_the_table_of_phases_has_every_treatment() -> None:
 def test_a_treatment_is_refused_in_the_phases_it_is_not_for(text: str) -> None:
     key = text.split(".")[0] if text.startswith("rtc.") else text.split("=")[0]
     for phase in (INFERENCE, FORWARD, STEP):
-        wanted = RequestedVariants(phase=phase, drafts=drafts(f"a: {text}"))
+        wanted = request(phase=phase, variant=[f"a: {text}"])
         if phase not in REFUSED[text]:
             check(wanted)
             continue
@@ -205,7 +207,7 @@ def test_the_python_api_is_held_against_the_phase_too() -> None:
     with pytest.raises(UserError, match=r"^'fused': fused is of training step: add --phase='training step'$"):
         measure(subject(), INFERENCE, [Variant("fused", (OptimizerForm("fused"),))], options)
     with pytest.raises(UserError, match="cannot be cut into 3"):
-        check(RequestedVariants(phase=STEP, drafts=drafts("a: accumulate=3")))
+        check(request(phase=STEP, variant=["a: accumulate=3"]))
 
 
 def test_a_variant_without_a_name_is_called_as_it_is_written() -> None:

@@ -107,6 +107,7 @@ WRONG = {
     "no policy": (["--env.type=pusht"], "name the policy:"),
     "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model has no actions"),
     "steps": ([*PLAYS, "--steps=10,zero"], "--steps=10,zero: 'zero' is not a whole number, such as 10"),
+    "no engine": ([*PLAYS, "--inference.type="], "--inference.type=: give one value or more, or leave the flag out"),
     "no steps at all": ([*PLAYS, "--steps=0"], "'0' is not a number of denoising steps"),
     "twice": ([*PLAYS, "--steps=5,5"], "--steps=5,5: give each number once"),
     "margin": ([*PLAYS, "--margin=1.5"], "--margin=1.5: must be between 0 and 1"),

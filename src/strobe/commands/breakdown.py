@@ -38,7 +38,7 @@ level.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
@@ -77,7 +77,7 @@ def study(config: BreakdownConfig, live: Live) -> Studied:
     from strobe.core.treatments.treatment import Treatment, Variant
     from strobe.treatments.flow.rtc import RealTimeChunking, require
 
-    options = measurement_options(config, len(config.phases))
+    options = replace(measurement_options(config, len(config.phases)), nvtx=config.nvtx)
     treatments: tuple[Treatment, ...] = ()
     if config.recipe is not None:
         treatments = load_rungs(subject, config.recipe)

@@ -58,8 +58,9 @@ like the first variant, and 3 if that is inconclusive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from strobe.core.cli.bounds import exclusive_minimum_bound
 from strobe.core.cli.live import Live, importing
@@ -72,7 +73,7 @@ from strobe.policy_cli.run_flags import RunConfig, check_pace, check_phases, che
 from strobe.policy_cli.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 
 if TYPE_CHECKING:
-    from strobe.commands.variants import RequestedVariants
+    from strobe.core.subjects.subject import Phase
 
 
 @dataclass
@@ -97,6 +98,16 @@ class CompareConfig(RunConfig):
     # A variant to compare with the baseline: 'NAME: key=value, key=value'. May be repeated.
     variant: list[str] = field(default_factory=list)
 
+    @property
+    def compared_phase(self) -> Phase:
+        """The phase that is compared."""
+        return cast("Phase", self.phase)
+
+    @property
+    def samples(self) -> int:
+        """Samples in a training batch."""
+        return self.batch_size or 8
+
 
 def read(argv: Sequence[str]) -> CompareConfig:
     """Return the command's flags, checked. Raises UserError."""
@@ -105,7 +116,7 @@ def read(argv: Sequence[str]) -> CompareConfig:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    from strobe.commands.variant_text import check_levers, check_words
+    from strobe.commands.variant_text import check_levers
     from strobe.core.treatments.words import MODES, precisions
 
     if config.compile_mode not in MODES:
@@ -119,7 +130,7 @@ def read(argv: Sequence[str]) -> CompareConfig:
         others = config.precision or config.closed_form or config.recipe or config.rtc is not None
         check_levers(config.levers, config.phase, other_flags=bool(others))
     precisions(config.precision, "cpu")
-    recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
+    recipes = list_recipes(config)
     if not isinstance(config.subject, PolicyOptions) and not (
         texts or config.precision.strip() or config.compile or config.recipe
     ):
@@ -139,7 +150,15 @@ def check_variants(config: CompareConfig) -> None:
     with importing():
         from strobe.commands.variants import check
 
-    check(parse_requested_variants(config))
+    check(config)
+
+
+def list_recipes(config: CompareConfig) -> list[Path]:
+    """Return the files of recipes that the flags name, each once. Raises UserError for a variant that says nothing."""
+    from strobe.commands.variant_text import check_words
+
+    named = [config.recipe, *(check_words(text).recipe for text in config.variant)]
+    return list(dict.fromkeys(path for path in named if path is not None))
 
 
 def study(config: CompareConfig, live: Live) -> Studied:
@@ -148,36 +167,17 @@ def study(config: CompareConfig, live: Live) -> Studied:
     from strobe.commands.variants import compose
     from strobe.core.studies.compare import compare
 
-    wanted = parse_requested_variants(config)
-    composed = compose(subject, wanted)
-    options = measurement_options(config, phases=1)
+    variants, left_out = compose(subject, config)
+    options = replace(measurement_options(config, phases=1), nvtx=config.nvtx, within=config.as_fast_within)
     profilers = Profilers(subject, config, options)
-    result, measured = compare(subject, composed.variants, wanted.phase, options, live)
-    result.caveats += [f"not compared: {reason}" for reason in composed.left_out]
-    result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
-    exported = {each.name for each in composed.variants if any(one.key == "exported" for one in each.treatments)}
+    result, measured = compare(subject, variants, config.compared_phase, options, live)
+    result.caveats += [f"not compared: {reason}" for reason in left_out]
+    result.notes += [note for path in list_recipes(config) for note in recipe_notes(path)]
+    exported = {each.name for each in variants if any(one.key == "exported" for one in each.treatments)}
     found = {pair.outcome for pair in result.comparisons if pair.candidate in exported}
     code = next((EXIT_CODES[outcome] for outcome in ("broken", "not judged") if outcome in found), None)
     answer = build_study_answer(result, config, [measured.sections], code=code)
-    return profilers.look(answer, wanted.phase, composed.variants[0], live)
-
-
-def parse_requested_variants(config: CompareConfig) -> RequestedVariants:
-    """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
-    from strobe.commands.variants import RequestedVariants, parse_variant
-
-    return RequestedVariants(
-        phase=config.phase,  # type: ignore[arg-type]
-        drafts=tuple(parse_variant(text, config.inference_delay) for text in config.variant),
-        levers=config.levers,
-        precision=config.precision,
-        compile_mode=config.compile_mode if config.compile else "",
-        closed_form=config.closed_form,
-        rtc=config.rtc,
-        inference_delay=config.inference_delay,
-        recipe=config.recipe,
-        batch_size=measurement_options(config).batch_size,
-    )
+    return profilers.look(answer, config.compared_phase, variants[0], live)
 
 
 run = Command(

@@ -98,7 +98,6 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
     """
     from strobe.core.measure.sampling import SamplingBudget
     from strobe.core.measure.time_limit import WorkLimit
-    from strobe.core.measure.verdicts import WITHIN
     from strobe.core.studies.shared.measuring import Options
 
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
@@ -108,10 +107,8 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
         depth=config.depth,
         batch_size=config.batch_size or 8,
         serialised=config.serialised,
-        nvtx=getattr(config, "nvtx", False),
         counted=not config.skip_counting,
         pace_hz=config.pace,
-        within=getattr(config, "as_fast_within", WITHIN),
         limit=WorkLimit(seconds, phases) if phases is not None else WorkLimit(),
     )
 

@@ -148,7 +148,7 @@ WORDS = {int: "a whole number, such as 10", float: "a number, such as 0.5", str:
 
 
 def _decode_several(hint: object, raw: object, path: Sequence[str]) -> tuple[object, ...]:
-    """Return the values of a flag that takes several, as in ``10,5,2``; a file may have a list."""
+    """Return the values of a flag that takes several, as in ``10,5,2``; a file may have a list, which may be empty."""
     kind, values = get_args(hint)[0], list[object]()
     given = raw if isinstance(raw, list) else str("" if raw is None else raw).split(",")
     for part in filter(None, (str(part).strip() for part in given)):
@@ -156,6 +156,8 @@ def _decode_several(hint: object, raw: object, path: Sequence[str]) -> tuple[obj
             values.append(kind(part))
         except ValueError:
             raise DecodingError((), f"--{'.'.join(path)}={raw}: '{part}' is not {WORDS[kind]}") from None
+    if not values and isinstance(raw, str):
+        raise DecodingError((), f"--{'.'.join(path)}={raw}: give one value or more, or leave the flag out")
     return tuple(values)
 
 
