@@ -33,7 +33,7 @@ from strobe.ladder.candidates import (
     sort_candidates,
     together,
 )
-from strobe.ladder.climb import Climb, Step, left_out, plan, remaining
+from strobe.ladder.climb import Climb, Step, left_out, remaining
 from strobe.ladder.results import Try
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
@@ -198,9 +198,9 @@ def test_a_state_says_what_it_reached_and_what_remains_without_running_anything(
     assert climb.has_reached_target
     assert remaining(climb) == [masks]
     assert left_out(climb).startswith("; skipped: 1 rejected by an earlier search")
-    rejected = climb.add(plan(climb, masks, begun=True).reject("slower", "slower"))
+    rejected = climb.add(climb.plan(masks, begun=True).reject("slower", "slower"))
     assert rejected.has_reached_target, "the highest rung is the same"
     assert remaining(rejected) == []
-    accepted = climb.add(plan(climb, masks).accept(faster.variant, faster.measurement))
+    accepted = climb.add(climb.plan(masks).accept(faster.variant, faster.measurement))
     assert (accepted.top.name, accepted.in_time, accepted.offered) == ("b", None, None)
     assert not accepted.has_reached_target

@@ -187,41 +187,38 @@ class Climb:
         same_top = all(trial.step is None for trial in trials)
         return after if same_top else replace(after, offered=None, replaced=(), in_time=None)
 
+    def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
+        """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
+        part, part_share = largest(candidate, self.part_measurement)
+        tried = Try(
+            treatment=candidate.text,
+            rung=len(self.steps),
+            effect=strongest([combined_effect(self.top.specs), candidate.effect]),
+            part=part,
+            parts=list(candidate.parts),
+            part_share=part_share,
+            before_ms=self.top.ms,
+            outcome="not tried",
+            on=[catalogue.format_spec(spec) for spec in self.top.specs],
+        )
+        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried, begun)
 
-def plan(climb: Climb, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
-    """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
-    part, part_share = largest(candidate, climb.part_measurement)
-    tried = Try(
-        treatment=candidate.text,
-        rung=len(climb.steps),
-        effect=strongest([combined_effect(climb.top.specs), candidate.effect]),
-        part=part,
-        parts=list(candidate.parts),
-        part_share=part_share,
-        before_ms=climb.top.ms,
-        outcome="not tried",
-        on=[catalogue.format_spec(spec) for spec in climb.top.specs],
-    )
-    return TriedCandidate(candidate, together(climb.top.specs, candidate.specs), tried, begun)
+    def leave(self, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> Climb:
+        """Return the climb with those of ``candidates`` that were never tried as not tried.
 
+        ``with_build``: say how long building takes, where that is why.
+        """
+        left = []
+        for candidate in candidates:
+            if not _candidate_tries(self, candidate):
+                build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
+                left.append(self.plan(candidate).reject("not tried", f"{why}{build if with_build else ''}"))
+        return self.add(*left)
 
-def leave(climb: Climb, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> Climb:
-    """Return the climb with those of ``candidates`` that were never tried as not tried.
-
-    ``with_build``: say how long building takes, where that is why.
-    """
-    left = []
-    for candidate in candidates:
-        if not _candidate_tries(climb, candidate):
-            build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
-            left.append(plan(climb, candidate).reject("not tried", f"{why}{build if with_build else ''}"))
-    return climb.add(*left)
-
-
-def end_at_target(climb: Climb) -> Climb:
-    """Return the climb at its end, with the other candidates untried."""
-    ended = "the target was reached" if len(climb.steps) > 1 else "the baseline reaches the target"
-    return replace(leave(climb, "the target was reached first", remaining(climb)), ended=ended, at_target=True)
+    def end_at_target(self) -> Climb:
+        """Return the climb at its end, with the other candidates untried."""
+        ended = "the target was reached" if len(self.steps) > 1 else "the baseline reaches the target"
+        return replace(self.leave("the target was reached first", remaining(self)), ended=ended, at_target=True)
 
 
 # What to try next
