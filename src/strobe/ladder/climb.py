@@ -17,6 +17,7 @@ from strobe.core.measure.sequential import MATTERS
 from strobe.core.results.agreement import Effect
 from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Variant
@@ -212,7 +213,9 @@ class Climb:
         for candidate in candidates:
             if not _candidate_tries(self, candidate):
                 build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
-                left.append(self.plan(candidate).reject("not tried", f"{why}{build if with_build else ''}"))
+                saves = f"; it can save at most {100 * _max_saving(self, candidate):.0f} % of a chunk"
+                reason = f"{why}{build if with_build else ''}{saves}"
+                left.append(self.plan(candidate).reject("not tried", reason))
         return self.add(*left)
 
     def end_at_target(self) -> Climb:
@@ -231,15 +234,20 @@ def remaining(climb: Climb) -> list[Candidate]:
     """Return what may be tried now, in order: what was not tried yet, then again what showed no difference.
 
     Left out is what an earlier ladder has shown to gain too little, what can gain nothing on this machine, and what
-    can save little while the target is far, unless everything is to be tried.
+    can save next to nothing, unless everything is to be tried. What takes the place of accepted rungs comes after what
+    goes on top of them; while the target is far, what can save little comes last.
     """
     now = climb.part_measurement
-    refused = {dtype for trial in climb.trials if trial.tried.outcome == "guard" for dtype in trial.candidate.dtypes}
+    refused = [trial.candidate for trial in climb.trials if trial.tried.outcome == "guard"]
     captured = any(entry.rank == CAPTURED for entry in find_entries(climb.top.specs))
     limited = climb.bounds.limiting_factor(now, captured=captured)
     new = [candidate for candidate in _new_candidates(climb) if not _skip_reason(climb, candidate)]
     again = [candidate for candidate in _applicable(climb) if _deserves_retry(climb, candidate)]
     first = sort_candidates(new, now, lambda text: _standing(climb, text), climb.bounds.times, refused, limited)
+    far = climb.top.ms > settings.FAR * climb.aim.target_ms
+    first.sort(
+        key=lambda each: (far and _max_saving(climb, each) < settings.SMALL_SAVING, not _keeps_rungs(climb, each))
+    )
     return [*first, *sort_candidates(again, now, limited=limited)]
 
 
@@ -251,9 +259,7 @@ def left_out(climb: Climb) -> str:
     useless = [f"{count} {why}" for why, count in counts.items()]
     if little:
         most = max(_max_saving(climb, candidate) for candidate, why in skipped if why == LITTLE)
-        missing = 1 - climb.aim.target_ms / climb.top.ms
-        most_saved = f"can save at most {100 * most:.0f} % of a chunk, and {100 * missing:.0f} % are missing"
-        useless.append(f"{little} that {most_saved}")
+        useless.append(f"{little} that can save at most {significant(100 * most, 2)} % of a chunk")
     reasons = [f"{settled} {SETTLED} (--fresh tries again)"] if settled else []
     reasons += [f"{', '.join(useless)} (--all tries all)"] if useless else []
     return f"; skipped: {', and '.join(reasons)}" if reasons else ""
@@ -267,8 +273,8 @@ def _skip_reason(climb: Climb, candidate: Candidate) -> str | None:
         return SETTLED
     if candidate.specs not in climb.aim.choice.own and (why := climb.bounds.rejection_reason(candidate)):
         return why
-    far = climb.top.ms > settings.FAR * climb.aim.target_ms and not _is_always_tried(climb, candidate)
-    return LITTLE if far and _max_saving(climb, candidate) < settings.MIN_SAVING else None
+    is_little = not _is_always_tried(climb, candidate) and _max_saving(climb, candidate) < settings.MIN_SAVING
+    return LITTLE if is_little else None
 
 
 def _applicable(climb: Climb) -> list[Candidate]:
@@ -301,6 +307,12 @@ def _is_replacement(climb: Climb, candidate: Candidate) -> bool:
         return False
     computed = any(part in climb.replaced for part in candidate.parts) and _max_saving(climb, candidate) < MATTERS
     return computed or all(is_slot_covered(spec, climb.top.specs) for spec in candidate.specs)
+
+
+def _keeps_rungs(climb: Climb, candidate: Candidate) -> bool:
+    """Return whether all that is on stays on with ``candidate``; an engine takes the place of those inside it."""
+    after = together(climb.top.specs, candidate.specs)
+    return all(spec in after for spec in climb.top.specs)
 
 
 def _deserves_retry(climb: Climb, candidate: Candidate) -> bool:

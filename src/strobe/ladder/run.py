@@ -272,7 +272,11 @@ def _end_at_time_limit(climber: Climber, climb: Climb, left: Sequence[Candidate]
     seconds = max(climber.remaining_to_try_s(climb), 0.0)
     which = ", all slow to build" if all(candidate.build_s for candidate in left) else ""
     many = f"{len(left)} treatment{'' if len(left) == 1 else 's'}"
-    ended = f"the time limit of {climber.limit_s:.0f} s was over, with {many} untried{which}{left_out(climb)}"
+    limit = f"the time limit of {climber.limit_s:.0f} s"
+    over = (
+        f"the {seconds:.0f} s that {limit} leaves for another try are too few" if seconds >= 1 else f"{limit} was over"
+    )
+    ended = f"{over}, with {many} untried{which}{left_out(climb)}"
     return replace(climb.leave(f"{seconds:.0f} s remained", left, with_build=True), ended=ended)
 
 
