@@ -147,7 +147,8 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     chunk_s = runs.spaced_s(chunk_s)
     by_effect = tries * settings.shortest_try_s(chunk_s) > limit_s
     if aim.time_limit is None:
-        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s)
+        tried_s = min(settings.ONE_BY_ONE_CHUNKS * chunk_s, settings.LONGEST * limit_s)
+        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s if by_effect else tried_s)
     variants = [baseline_variant, *([runs.variant(1, aim.start)] if aim.start else [])]
     # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
     glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))

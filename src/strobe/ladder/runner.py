@@ -285,7 +285,7 @@ class ActionGuard:
         return self._agreement(measured.variants[name], measured.outputs.first(name))
 
     def screen(self, variant: Variant) -> Screened:
-        """Run ``variant`` on a few observations; on more where it is near or beyond a limit, so that this is no chance.
+        """Run ``variant`` on a few observations; on more where it is near a limit, so that the judgement is no chance.
 
         Raises:
             PolicyCallError: a call fails on an observation that the baseline takes.
@@ -297,7 +297,9 @@ class ActionGuard:
             seconds.append(took)
             if index + 1 == settings.SCREENING_CHUNKS:
                 few_seen = self._agreement(variant, outputs.first(variant.name))
-                if self._judge(self.variant_guard(variant).tighten(settings.NEAR_LIMIT), few_seen).outcome == "held":
+                guard, near = self.variant_guard(variant), settings.NEAR_LIMIT
+                tight, wide = (self._judge(guard.tighten(share), few_seen).outcome for share in (near, 1 / near))
+                if tight == "held" or wide == "broken":
                     break
         agreement = self._agreement(variant, outputs.first(variant.name))
         judgement = self.judge(variant, agreement)

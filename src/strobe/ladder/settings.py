@@ -19,7 +19,7 @@ from strobe.ladder.candidates import Choice
 SCREENING_CHUNKS = 2  # run before timing; a broken candidate stops here
 SCREENED_OBSERVATIONS = 2  # observations of different prompt and state, seen before timing; the first of them twice
 GUARDED_OBSERVATIONS = 16  # most observations, with noise of their own, that a try's actions are compared on
-NEAR_LIMIT = 0.7  # share of a limit: nearer to it, a try's actions are compared on more observations before timing
+NEAR_LIMIT = 0.7  # share of a limit: nearer to it, on both sides, actions are compared on more observations
 TRY_ROUNDS = 10  # the fewest; a clear verdict comes in these
 TRY_S = (2.0, 10.0)  # least and most seconds of sampling, unless the rounds take longer; clear verdicts end it sooner
 GLANCE_FROM_S = 3.0  # a try that takes longer begins with a glance at few pairs
@@ -32,7 +32,9 @@ FAR = 2.0  # × target: slower policies are measured coarsely, and candidates th
 SMALL_SAVING = 0.15  # share of a chunk's time: what can save less comes last while the target is far
 MIN_SAVING = 0.02  # share of a chunk's time: what can save less is not tried
 PREDICTED_MARGIN = 1.05  # rungs of an earlier ladder suffice if their predicted time × this meets the target
-LEAST_CHUNKS = 45.0  # least time for a climb without a requested limit, in chunks of the baseline
+# Least time for a climb without a requested limit, in chunks of the baseline: by effect, and one by one. The second is
+# ten tries, and never more than so many times the usual limit.
+LEAST_CHUNKS, ONE_BY_ONE_CHUNKS, LONGEST = 45.0, 250.0, 3.0
 
 # The closing run
 
