@@ -15,7 +15,7 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.shared import counting as counts
 from strobe.core.studies.shared.measuring import Options
-from strobe.core.treatments.treatment import CAPTURED
+from strobe.core.treatments.treatment import CAPTURED, Spec
 from strobe.ladder.candidates import Bounds, Candidate, Choice, sort_candidates
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
@@ -85,11 +85,26 @@ def test_what_a_machine_is_fast_in_is_tried_first():
     assert first(SLOW_HALF)[:2] == ["engine=float32", "channels_last="]
 
 
-def test_what_the_guard_refused_of_a_dtype_makes_it_come_last():
-    made = [candidate("engine", "backbone", dtype=dtype) for dtype in ("bfloat16", "float32")]
+def test_after_a_refusal_its_parts_in_that_dtype_come_next_and_what_else_is_in_it_comes_last():
+    def engine(path: str, dtype: str, *parts: str) -> Candidate:
+        spec: Spec = {"engine": "openvino", "engine.part": path, "engine.precision": dtype}
+        return Candidate((spec,), parts, "rounding", 0, dtypes=({"bf16": "bfloat16", "fp32": "float32"}[dtype],))
+
+    whole = engine("model", "bf16", "backbone", "encoder")
+    others = [
+        candidate("precision", dtype="bfloat16"),
+        engine("model", "fp32", "backbone", "encoder"),
+        engine("model.encoder", "bf16", "encoder"),
+        engine("model.backbone", "bf16", "backbone"),
+    ]
     now = make_counted_measurement(FAST_HALF)
-    for refused, first in (((), "engine=bfloat16"), (("bfloat16",), "engine=float32")):
-        assert sort_candidates(made, now, times=Bounds(now, FAST_HALF).times, refused=refused)[0].text == first
+
+    def ordered(*refused: Candidate) -> list[Candidate]:
+        return sort_candidates(others, now, times=Bounds(now, FAST_HALF).times, refused=refused)
+
+    wide, encoder, backbone = others[1:]
+    assert ordered(whole) == [backbone, encoder, wide, others[0]], "costliest part first"
+    assert ordered(backbone)[0] == wide
 
 
 @pytest.mark.parametrize(("host_ms", "first"), [(99.0, "graph=chunk"), (40.0, "channels_last=")])

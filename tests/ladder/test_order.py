@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from support.builders.tiny_policies import load_tiny_subject
 from support.devices.emulated_device import EmulatedDevice
 from support.examples.runs import measurement
@@ -20,7 +21,7 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Treatment, Variant
+from strobe.core.treatments.treatment import CAPTURED, STRUCTURE, Entry, Spec, Treatment, Variant
 from strobe.ladder import settings
 from strobe.ladder.candidates import (
     Bounds,
@@ -32,7 +33,7 @@ from strobe.ladder.candidates import (
     sort_candidates,
     together,
 )
-from strobe.ladder.climb import Climb, Step, left_out, plan, remaining
+from strobe.ladder.climb import Climb, Step, left_out, remaining
 from strobe.ladder.in_time import judge_in_time
 from strobe.ladder.results import Try
 from strobe.ladder.run import optimize
@@ -198,9 +199,50 @@ def test_a_state_says_what_it_reached_and_what_remains_without_running_anything(
     assert climb.has_reached_target
     assert remaining(climb) == [masks]
     assert left_out(climb).startswith("; skipped: 1 rejected by an earlier search")
-    rejected = climb.add(plan(climb, masks, begun=True).reject("slower", "slower"))
+    rejected = climb.add(climb.plan(masks, begun=True).reject("slower", "slower"))
     assert rejected.has_reached_target, "the highest rung is the same"
     assert remaining(rejected) == []
-    accepted = climb.add(plan(climb, masks).accept(faster.variant, faster.measurement))
+    accepted = climb.add(climb.plan(masks).accept(faster.variant, faster.measurement))
     assert (accepted.top.name, accepted.in_time, accepted.offered) == ("b", None, None)
     assert not accepted.has_reached_target
+
+
+def test_where_a_whole_breaks_the_guard_a_climb_takes_its_parts_that_hold_and_the_rest_in_a_wider_dtype(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The vision part holds in a narrow dtype, the head does not; the wide whole would undo the narrow part."""
+
+    def make(spec: Spec) -> Treatment:
+        path, narrow = str(spec["swift.part"]), spec["swift.precision"] == "bf16"
+        parts = {"net": ("vision", "head"), "net.vision": ("vision",), "net.head": ("head",)}[path]
+        broken = 1.0 if narrow and "head" in parts else 0.0
+        made = Planted(
+            path,
+            lambda subject: {part: subject.ms[part] * (0.4 if narrow else 0.7) for part in parts},
+            change=lambda chunk, _, __: chunk + broken * torch.rand(chunk.shape),
+            effect="rounding",
+        )
+        made.dtypes = ("bfloat16" if narrow else "float32",)
+        return made
+
+    specs: list[Spec] = [
+        {"swift": True, "swift.part": path, "swift.precision": dtype}
+        for path in ("net", "net.vision", "net.head")
+        for dtype in ("bf16", "fp32")
+    ]
+    of = {"net": ("vision", "head"), "net.vision": ("vision",), "net.head": ("head",)}
+    swift = Entry(
+        "swift", "planted", "rounding", STRUCTURE, make, candidates=lambda _: specs,
+        parts=lambda _, spec: of[str(spec["swift.part"])], options=("part", "precision"), replaces=True,
+    )  # fmt: skip
+    monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
+    monkeypatch.setattr(catalogue, "own_entries", lambda: (swift,))
+    options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
+    result, _ = optimize(Sleeper(Clock().wind(monkeypatch)), Aim(target_hz=1e3, time_limit=60.0), options)
+    assert result.ladder is not None
+    tried = [(one.treatment, one.outcome, one.reason) for one in result.ladder.tries]
+    assert [outcome for _, outcome, _ in tried[:3]] == ["guard", "kept", "guard"], tried
+    assert {(spec["swift.part"], spec["swift.precision"]) for spec in result.ladder.rungs[-1].treatments} == {
+        ("net.vision", "bf16"),
+        ("net.head", "fp32"),
+    }

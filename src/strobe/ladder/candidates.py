@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -119,7 +119,7 @@ def sort_candidates(
     now: Measurement,
     standing: Callable[[str], Standing] = lambda _: "unknown",
     times: Callable[[Candidate], float | None] = lambda _: None,
-    refused: Collection[str] = (),
+    refused: Sequence[Candidate] = (),
     limited: Limited | None = None,
 ) -> list[Candidate]:
     """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
@@ -127,16 +127,16 @@ def sort_candidates(
     Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
     kept come first, and those that it tried and did not keep come last. Where a device waits for Python to launch its
     work, nothing saves as much as a graph: those come next, the whole before its parts. What is for the preprocessing
-    alone comes before them where that holds most of the time: no graph touches it. Candidates in a dtype that the
-    guard refused come after the others: what a dtype does to the actions, it mostly does in every part. Of those that
-    are quick to build, what eases the device's limit comes before the others, what may save most of it first; lossy
-    ones are not moved up.
+    alone comes before them where that holds most of the time: no graph touches it. Where a whole broke the guard, its
+    parts in the same dtype come next, because errors differ from part to part; what else is in that dtype comes after
+    the others. Of those that are quick to build, what eases the device's limit comes before the others, what may save
+    most of it first; lossy ones are not moved up.
 
     Args:
         now: what the parts cost.
         standing: a candidate as written → what earlier ladders showed of it.
         times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
-        refused: dtypes in which a candidate broke the guard.
+        refused: candidates that broke the guard.
         limited: what holds the device up (`Bounds.limited_by`); None if that is not known, as on a CPU.
     """
     most = max(shares(now).values(), default=0.0)
@@ -152,7 +152,7 @@ def sort_candidates(
             not (cost >= MOST and set(candidate.parts) == {PREPROCESSING}),
             not (launching and candidate.is_captured),
             launching and candidate.is_captured and bool(candidate.parts),
-            not set(candidate.dtypes).isdisjoint(refused),
+            _rank_by_refusals(candidate, refused),
             candidate.build_s,
             -cost * (1 - 1 / usual_gain(candidate, known)) if eased else 0.0,
             -cost,
@@ -163,6 +163,14 @@ def sort_candidates(
         )
 
     return sorted(unordered, key=order)
+
+
+def _rank_by_refusals(candidate: Candidate, refused: Sequence[Candidate]) -> int:
+    alike = [one for one in refused if not set(candidate.dtypes).isdisjoint(one.dtypes)]
+    slots = [treatment_slot(spec) for one in alike for spec in one.specs]
+    if any(_inside(treatment_slot(spec), slot) for spec in candidate.specs for slot in slots):
+        return -1
+    return 1 if alike else 0
 
 
 def _eases(candidate: Candidate, times: float | None, limited: Limited | None) -> bool:

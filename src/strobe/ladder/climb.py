@@ -14,6 +14,7 @@ from strobe.core.measure.components import share, shares
 from strobe.core.measure.guard import strongest
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Variant
@@ -187,41 +188,40 @@ class Climb:
         same_top = all(trial.step is None for trial in trials)
         return after if same_top else replace(after, offered=None, replaced=(), in_time=None)
 
+    def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
+        """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
+        part, part_share = largest(candidate, self.part_measurement)
+        tried = Try(
+            treatment=candidate.text,
+            rung=len(self.steps),
+            effect=strongest([combined_effect(self.top.specs), candidate.effect]),
+            part=part,
+            parts=list(candidate.parts),
+            part_share=part_share,
+            before_ms=self.top.ms,
+            outcome="not tried",
+            on=[catalogue.format_spec(spec) for spec in self.top.specs],
+        )
+        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried, begun)
 
-def plan(climb: Climb, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
-    """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
-    part, part_share = largest(candidate, climb.part_measurement)
-    tried = Try(
-        treatment=candidate.text,
-        rung=len(climb.steps),
-        effect=strongest([combined_effect(climb.top.specs), candidate.effect]),
-        part=part,
-        parts=list(candidate.parts),
-        part_share=part_share,
-        before_ms=climb.top.ms,
-        outcome="not tried",
-        on=[catalogue.format_spec(spec) for spec in climb.top.specs],
-    )
-    return TriedCandidate(candidate, together(climb.top.specs, candidate.specs), tried, begun)
+    def leave(self, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> Climb:
+        """Return the climb with those of ``candidates`` that were never tried as not tried.
 
+        ``with_build``: say how long building takes, where that is why.
+        """
+        left = []
+        for candidate in candidates:
+            if not _candidate_tries(self, candidate):
+                build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
+                saves = f"; it can save at most {100 * _max_saving(self, candidate):.0f} % of a chunk"
+                reason = f"{why}{build if with_build else ''}{saves}"
+                left.append(self.plan(candidate).reject("not tried", reason))
+        return self.add(*left)
 
-def leave(climb: Climb, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> Climb:
-    """Return the climb with those of ``candidates`` that were never tried as not tried.
-
-    ``with_build``: say how long building takes, where that is why.
-    """
-    left = []
-    for candidate in candidates:
-        if not _candidate_tries(climb, candidate):
-            build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
-            left.append(plan(climb, candidate).reject("not tried", f"{why}{build if with_build else ''}"))
-    return climb.add(*left)
-
-
-def end_at_target(climb: Climb) -> Climb:
-    """Return the climb at its end, with the other candidates untried."""
-    ended = "the target was reached" if len(climb.steps) > 1 else "the baseline reaches the target"
-    return replace(leave(climb, "the target was reached first", remaining(climb)), ended=ended, at_target=True)
+    def end_at_target(self) -> Climb:
+        """Return the climb at its end, with the other candidates untried."""
+        ended = "the target was reached" if len(self.steps) > 1 else "the baseline reaches the target"
+        return replace(self.leave("the target was reached first", remaining(self)), ended=ended, at_target=True)
 
 
 # What to try next
@@ -234,15 +234,20 @@ def remaining(climb: Climb) -> list[Candidate]:
     """Return what may be tried now, in order: what was not tried yet, then again what showed no difference.
 
     Left out is what an earlier ladder has shown to gain too little, what can gain nothing on this machine, and what
-    can save little while the target is far, unless everything is to be tried.
+    can save next to nothing, unless everything is to be tried. What takes the place of accepted rungs comes after what
+    goes on top of them; while the target is far, what can save little comes last.
     """
     now = climb.part_measurement
-    refused = {dtype for trial in climb.trials if trial.tried.outcome == "guard" for dtype in trial.candidate.dtypes}
+    refused = [trial.candidate for trial in climb.trials if trial.tried.outcome == "guard"]
     captured = any(entry.rank == CAPTURED for entry in find_entries(climb.top.specs))
     limited = climb.bounds.limiting_factor(now, captured=captured)
     new = [candidate for candidate in _new_candidates(climb) if not _skip_reason(climb, candidate)]
     again = [candidate for candidate in _applicable(climb) if _deserves_retry(climb, candidate)]
     first = sort_candidates(new, now, lambda text: _standing(climb, text), climb.bounds.times, refused, limited)
+    far = climb.top.ms > settings.FAR * climb.aim.target_ms
+    first.sort(
+        key=lambda each: (far and _max_saving(climb, each) < settings.SMALL_SAVING, not _keeps_rungs(climb, each))
+    )
     return [*first, *sort_candidates(again, now, limited=limited)]
 
 
@@ -254,9 +259,7 @@ def left_out(climb: Climb) -> str:
     useless = [f"{count} {why}" for why, count in counts.items()]
     if little:
         most = max(_max_saving(climb, candidate) for candidate, why in skipped if why == LITTLE)
-        missing = 1 - climb.aim.target_ms / climb.top.ms
-        most_saved = f"can save at most {100 * most:.0f} % of a chunk, and {100 * missing:.0f} % are missing"
-        useless.append(f"{little} that {most_saved}")
+        useless.append(f"{little} that can save at most {significant(100 * most, 2)} % of a chunk")
     reasons = [f"{settled} {SETTLED} (--fresh tries again)"] if settled else []
     reasons += [f"{', '.join(useless)} (--all tries all)"] if useless else []
     return f"; skipped: {', and '.join(reasons)}" if reasons else ""
@@ -270,8 +273,8 @@ def _skip_reason(climb: Climb, candidate: Candidate) -> str | None:
         return SETTLED
     if candidate.specs not in climb.aim.choice.own and (why := climb.bounds.rejection_reason(candidate)):
         return why
-    far = climb.top.ms > settings.FAR * climb.aim.target_ms and not _is_always_tried(climb, candidate)
-    return LITTLE if far and _max_saving(climb, candidate) < settings.MIN_SAVING else None
+    is_little = not _is_always_tried(climb, candidate) and _max_saving(climb, candidate) < settings.MIN_SAVING
+    return LITTLE if is_little else None
 
 
 def _applicable(climb: Climb) -> list[Candidate]:
@@ -304,6 +307,12 @@ def _is_replacement(climb: Climb, candidate: Candidate) -> bool:
         return False
     computed = any(part in climb.replaced for part in candidate.parts) and _max_saving(climb, candidate) < MATTERS
     return computed or all(is_slot_covered(spec, climb.top.specs) for spec in candidate.specs)
+
+
+def _keeps_rungs(climb: Climb, candidate: Candidate) -> bool:
+    """Return whether all that is on stays on with ``candidate``; an engine takes the place of those inside it."""
+    after = together(climb.top.specs, candidate.specs)
+    return all(spec in after for spec in climb.top.specs)
 
 
 def _deserves_retry(climb: Climb, candidate: Candidate) -> bool:

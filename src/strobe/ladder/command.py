@@ -7,7 +7,8 @@ treatments are tried by default, lossy ones, such as fewer denoising steps, with
 
 The answer says whether the target is reached, what each accepted treatment gains, and what else could help. The run's
 folder gets a recipe.yaml with the accepted treatments, for --recipe and for the robot. Needs a policy; --dataset.* or
---env.* give it real observations. Takes 80 s on a CPU and 300 s elsewhere, or longer if chunks are slow; --time_limit.
+--env.* give it real observations. Takes 80 s on a CPU and 300 s elsewhere, up to three times as long for slow chunks:
+--time_limit.
 
 Examples:
   strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20

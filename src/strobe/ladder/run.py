@@ -32,17 +32,7 @@ from strobe.evaluate.measure.planning import foresight
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, judge_rungs
 from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, make_candidate, together
-from strobe.ladder.climb import (
-    BASELINE,
-    Climb,
-    Step,
-    TriedCandidate,
-    end_at_target,
-    leave,
-    left_out,
-    plan,
-    remaining,
-)
+from strobe.ladder.climb import BASELINE, Climb, Step, TriedCandidate, left_out, remaining
 from strobe.ladder.closing import (
     can_be_judged,
     closing_run,
@@ -157,7 +147,8 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     chunk_s = runs.spaced_s(chunk_s)
     by_effect = tries * settings.shortest_try_s(chunk_s) > limit_s
     if aim.time_limit is None:
-        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s)
+        tried_s = min(settings.ONE_BY_ONE_CHUNKS * chunk_s, settings.LONGEST * limit_s)
+        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s if by_effect else tried_s)
     variants = [baseline_variant, *([runs.variant(1, aim.start)] if aim.start else [])]
     # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
     glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))
@@ -179,7 +170,10 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are compared only on the timed observations: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(baseline_variant, (), first, tried)
-    climber, climb = Climber(runs, guard, began, limit_s, by_effect), Climb(aim, earlier, bounds, step, glanced)
+    climber, climb = (
+        Climber(runs, guard, reporter, began, limit_s, by_effect),
+        Climb(aim, earlier, bounds, step, glanced),
+    )
     reporter.say(f"baseline: {milliseconds(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
@@ -197,7 +191,7 @@ def _add_start(climber: Climber, climb: Climb, variant: Variant, measured: Measu
         raise UserError(f"--start='{start}' {fault}: {judgement.words}; change --guard or --start")
     effect = strongest([treatment.effect for treatment in variant.treatments])
     verdict, build_s = judge_variants(measured, BASELINE, variant.name), build_seconds(measured, variant.name)
-    trial = plan(climb, Candidate(climb.aim.start, (), effect, 0))
+    trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
     trial = trial.record(part=None, verdict=verdict, agreement=agreement, build_s=build_s)
     trial = replace(trial.accept(variant, measured.measurements[1], requested=True), listed=False)
     climber.reporter.say(
@@ -272,15 +266,19 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
             yield _end_at_time_limit(climber, climb, left)
             return
         yield (climb := attempt(climber, climb, fitting, sharing=sum(1 for each in left if not each.build_s)))
-    yield end_at_target(survey(climber, climb))
+    yield survey(climber, climb).end_at_target()
 
 
 def _end_at_time_limit(climber: Climber, climb: Climb, left: Sequence[Candidate]) -> Climb:
     seconds = max(climber.remaining_to_try_s(climb), 0.0)
     which = ", all slow to build" if all(candidate.build_s for candidate in left) else ""
     many = f"{len(left)} treatment{'' if len(left) == 1 else 's'}"
-    ended = f"the time limit of {climber.limit_s:.0f} s was over, with {many} untried{which}{left_out(climb)}"
-    return replace(leave(climb, f"{seconds:.0f} s remained", left, with_build=True), ended=ended)
+    limit = f"the time limit of {climber.limit_s:.0f} s"
+    over = (
+        f"the {seconds:.0f} s that {limit} leaves for another try are too few" if seconds >= 1 else f"{limit} was over"
+    )
+    ended = f"{over}, with {many} untried{which}{left_out(climb)}"
+    return replace(climb.leave(f"{seconds:.0f} s remained", left, with_build=True), ended=ended)
 
 
 def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
@@ -299,7 +297,7 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
         yield climb
         for group in grouped:
             if (climb := confirm_target(climber, climb)).has_reached_target:
-                yield end_at_target(survey(climber, climb))
+                yield survey(climber, climb).end_at_target()
                 return
             if group.try_alone and not _fits(climber, climb):
                 continue
@@ -310,12 +308,12 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
                         yield (climb := attempt(climber, climb, candidate))
     climb = survey(climber, confirm_target(climber, climb))
     if climb.has_reached_target:
-        yield end_at_target(climb)
+        yield climb.end_at_target()
         return
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climber.runs.spaced_s(climb.start.ms / 1e3))
     one_by_one = f"--time_limit={enough:.0f} (s) also tries each treatment alone"
     ended = f"all groups of treatments were tried; {one_by_one}{left_out(climb)}"
-    yield replace(leave(climb, "no time was left to try it alone", remaining(climb)), ended=ended)
+    yield replace(climb.leave("no time was left to try it alone", remaining(climb)), ended=ended)
 
 
 def _group_candidates(climber: Climber, climb: Climb, effect: Effect) -> tuple[Climb, list[Candidate]]:
@@ -341,7 +339,7 @@ def _find_failing(climber: Climber, climb: Climb, group: Candidate) -> list[Trie
         try:
             runs.variant(len(climb.steps), together(climb.top.specs, (*specs, spec))).apply(runs.subject)()
         except Exception as error:
-            trial = plan(climb, make_candidate(runs.subject, (spec,)), begun=True).reject(*failure(error))
+            trial = climb.plan(make_candidate(runs.subject, (spec,)), begun=True).reject(*failure(error))
             reporter.say(f"{trial.tried.treatment}: rejected, {trial.tried.outcome}: {trial.tried.reason}")
             failing.append(trial)
         else:

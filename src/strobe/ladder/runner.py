@@ -275,14 +275,17 @@ class ActionGuard:
 
     def judge(self, variant: Variant, agreement: Agreement) -> Judgement:
         """Compare ``agreement`` with the guard's limits on actions; one on episodes is held at the end of the climb."""
-        return self.variant_guard(variant).action_guard.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
+        return self._judge(self.variant_guard(variant), agreement)
+
+    def _judge(self, guard: Guard, agreement: Agreement) -> Judgement:
+        return guard.action_guard.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
         """Compare the chunks of ``name`` with the baseline's on the observations that both saw."""
         return self._agreement(measured.variants[name], measured.outputs.first(name))
 
     def screen(self, variant: Variant) -> Screened:
-        """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
+        """Run ``variant`` on a few observations; on more where it is near a limit, so that the judgement is no chance.
 
         Raises:
             PolicyCallError: a call fails on an observation that the baseline takes.
@@ -294,7 +297,9 @@ class ActionGuard:
             seconds.append(took)
             if index + 1 == settings.SCREENING_CHUNKS:
                 few_seen = self._agreement(variant, outputs.first(variant.name))
-                if self.judge(variant, few_seen).outcome == "held":
+                guard, near = self.variant_guard(variant), settings.NEAR_LIMIT
+                tight, wide = (self._judge(guard.tighten(share), few_seen).outcome for share in (near, 1 / near))
+                if tight == "held" or wide == "broken":
                     break
         agreement = self._agreement(variant, outputs.first(variant.name))
         judgement = self.judge(variant, agreement)

@@ -19,6 +19,7 @@ from strobe.ladder.in_time import REQUIRED
 SCREENING_CHUNKS = 2  # run before timing; a broken candidate stops here
 SCREENED_OBSERVATIONS = 2  # observations of different prompt and state, seen before timing; the first of them twice
 GUARDED_OBSERVATIONS = 16  # most observations, with noise of their own, that a try's actions are compared on
+NEAR_LIMIT = 0.7  # share of a limit: nearer to it, on both sides, actions are compared on more observations
 TRY_ROUNDS = 10  # the fewest; a clear verdict comes in these
 TRY_S = (2.0, 10.0)  # least and most seconds of sampling, unless the rounds take longer; clear verdicts end it sooner
 GLANCE_FROM_S = 3.0  # a try that takes longer begins with a glance at few pairs
@@ -27,10 +28,13 @@ SLOWER_AT_SIGHT = 1.05  # × the time before, at first sight: too slow to wait f
 # Which candidates are tried
 
 ONE_BY_ONE_TRIES = 3  # tries that must fit into the time limit at the policy's first speed; else by effect
-FAR = 2.0  # × target: slower policies are measured coarsely and small candidates skipped
-MIN_SAVING = 0.15  # least saving, as a share of a chunk's time; smaller candidates are skipped while the target is far
+FAR = 2.0  # × target: slower policies are measured coarsely, and candidates that save little come last
+SMALL_SAVING = 0.15  # share of a chunk's time: what can save less comes last while the target is far
+MIN_SAVING = 0.02  # share of a chunk's time: what can save less is not tried
 PREDICTED_MARGIN = 1.05  # rungs of an earlier ladder suffice if their predicted time × this meets the target
-LEAST_CHUNKS = 45.0  # least time for a climb without a requested limit, in chunks of the baseline
+# Least time for a climb without a requested limit, in chunks of the baseline: by effect, and one by one. The second is
+# ten tries, and never more than so many times the usual limit.
+LEAST_CHUNKS, ONE_BY_ONE_CHUNKS, LONGEST = 45.0, 250.0, 3.0
 
 # The closing run
 

@@ -19,7 +19,7 @@ from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments.treatment import Spec, Variant
 from strobe.ladder import settings
 from strobe.ladder.candidates import Candidate, candidates, make_candidate, replaced_parts, together
-from strobe.ladder.climb import Climb, TriedCandidate, find_entries, plan
+from strobe.ladder.climb import Climb, TriedCandidate, find_entries
 from strobe.ladder.results import TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, require_uninterrupted
 from strobe.ladder.sequential import MATTERS, Glance
@@ -38,14 +38,10 @@ class Climber:
 
     runs: Runs
     guard: ActionGuard
+    reporter: Climbing
     began: float
     limit_s: float
     by_effect: bool
-
-    @property
-    def reporter(self) -> Climbing:
-        """Shows the progress of the climb."""
-        return self.runs.reporter
 
     def remaining_s(self) -> float:
         """Return the seconds until the time limit."""
@@ -127,7 +123,7 @@ def attempt(climber: Climber, climb: Climb, candidate: Candidate, sharing: int =
     Raises:
         KeyboardInterrupt: during its run.
     """
-    trial = plan(climb, candidate, begun=True)
+    trial = climb.plan(candidate, begun=True)
     tried = trial.tried
     before = milliseconds(tried.before_ms)
     place = (
@@ -242,10 +238,8 @@ def try_rungs_together(climber: Climber, climb: Climb, rungs: Sequence[Candidate
     for rung in rungs:
         specs = together(specs, rung.specs)
         on.append(together(on[-1], rung.specs))
-    whole = planned = plan(climb, make_candidate(climber.runs.subject, specs))
-    measured: Measured | None = None
-    variants: list[Variant] = []
-    first_s: list[float | None] = []
+    whole = planned = climb.plan(make_candidate(climber.runs.subject, specs))
+    measured, variants, first_s = None, list[Variant](), list[float | None]()
     try:
         variants = [climber.runs.variant(len(climb.steps) + index, each) for index, each in enumerate(on[1:])]
         whole, first_s = _screen_together(climber, whole, variants)
@@ -261,7 +255,7 @@ def try_rungs_together(climber: Climber, climb: Climb, rungs: Sequence[Candidate
         return climb
     below, measurements = climb.top.name, {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
-        trial = plan(climb, rung, begun=True).record(
+        trial = climb.plan(rung, begun=True).record(
             verdict=judge_variants(measured, below, variant.name),
             agreement=climber.guard.agreement(measured, variant.name),
             build_s=build_seconds(measured, variant.name, seconds),

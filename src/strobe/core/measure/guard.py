@@ -193,6 +193,14 @@ class Guard:
                 judgements.append(Judgement("not judged", reason))
         return min(judgements, key=lambda judgement: _WORST_FIRST.index(judgement.outcome), default=HELD)
 
+    def tighten(self, share: float) -> Guard:
+        """Return the guard with each limit on an error at ``share`` of its distance from no error, 0 to 1."""
+        limits = {
+            name: 1 - share * (1 - each) if METRICS[name].allowed == ">=" else share * each
+            for name, each in self.limits.items()
+        }
+        return replace(self, limits=limits)
+
     def require_figures(self, of: Of) -> None:
         """Raises UserError for a limit on a metric that actions, features or outputs never have."""
         for name in self.limits:
