@@ -11,7 +11,7 @@ from strobe.budget.results import Asynchrony, Latency
 from strobe.core.measure.statistics import Array
 from strobe.core.results.data import Interval, Line
 from strobe.ladder.in_time import REQUIRED, judge_in_time
-from strobe.ladder.in_time_result import InTime
+from strobe.ladder.results import InTime
 
 DENOISE = ("denoise step", "denoise", "denoising")
 MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further

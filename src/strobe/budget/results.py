@@ -8,8 +8,7 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite, Line
-from strobe.ladder.in_time_result import InTime
-from strobe.ladder.results import Need
+from strobe.ladder.results import InTime, Need
 
 
 class Latency(Data):

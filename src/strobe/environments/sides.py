@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.registry import denoising_steps
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.guard import Guard
 from strobe.core.measure.memory import available_bytes
@@ -30,6 +29,7 @@ from strobe.environments.side import EnvironmentWorker, SideFailedError, SideOpt
 from strobe.lerobot.policies.action_scale import measure_action_scale
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.sampling import denoising_steps
 
 LOAD_S, CALL_S = 1800.0, 600.0  # limits of one order
 OTHER_ORDER = "the first side's own sums: shuffled, on one thread, by torch's kernels, with attention by its formula"

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
-from strobe.core.families.registry import denoising_steps, steps_field
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.measure.statistics import steps_line
 from strobe.core.measure.verdicts import paired_verdict
@@ -39,6 +38,7 @@ from strobe.evaluate.measure.planning import foresight
 from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.lerobot.config_fields import Settings
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.sampling import denoising_steps, steps_field
 
 R = TypeVar("R", bound=Result)
 SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seconds

@@ -73,7 +73,7 @@ class Candidate:
     @property
     def build_s(self) -> float:
         """Seconds that its first call may take, roughly; 0 for what is not built."""
-        return _build_s(self.rank)
+        return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(self.rank // 10, 0.0)
 
 
 @dataclass(frozen=True)
@@ -291,11 +291,6 @@ def replaced_parts(subject: Subject, specs: Sequence[Spec]) -> list[str]:
     """Return the parts that one of ``specs`` computes by itself, in place of the modules that are there."""
     entries = [(catalogue.find_entry(next(iter(spec))), spec) for spec in specs]
     return [part for entry, spec in entries if entry.replaces for part in entry.parts(subject, spec)]
-
-
-def _build_s(rank: int) -> float:
-    """Return the seconds for building a treatment of ``rank``: the one place that knows which ranks are built."""
-    return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(rank // 10, 0.0)
 
 
 @dataclass(frozen=True)

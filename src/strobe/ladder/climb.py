@@ -31,8 +31,7 @@ from strobe.ladder.candidates import (
 )
 from strobe.ladder.earlier import Earlier
 from strobe.ladder.in_time import judge_in_time
-from strobe.ladder.in_time_result import InTime
-from strobe.ladder.results import Try, TryOutcome
+from strobe.ladder.results import InTime, Try, TryOutcome
 from strobe.ladder.sequential import MATTERS
 from strobe.ladder.settings import Aim
 
@@ -316,11 +315,16 @@ def _keeps_rungs(climb: Climb, candidate: Candidate) -> bool:
 
 
 def _deserves_retry(climb: Climb, candidate: Candidate) -> bool:
-    """Return whether a quick, undecided one may be a larger share of a chunk by now: rungs were added since."""
+    """Return whether a quick, undecided one is worth another try.
+
+    It is where it seemed to gain, and where it may be a larger share of a chunk by now: rungs were added since.
+    """
     tries = _candidate_tries(climb, candidate)
     if len(tries) != 1 or candidate.build_s:
         return False
-    return tries[0].outcome in ("no difference shown", "inconclusive") and tries[0].rung < len(climb.steps)
+    verdict, undecided = tries[0].verdict, tries[0].outcome in ("no difference shown", "inconclusive")
+    seemed_faster = verdict is not None and verdict.ratio < 1 - MATTERS
+    return undecided and (seemed_faster or tries[0].rung < len(climb.steps))
 
 
 def _is_always_tried(climb: Climb, candidate: Candidate) -> bool:

@@ -114,7 +114,7 @@ class Earlier:
         self._folder = folder or cache_folder() / "ladders"
         self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_machine_name(machine)}"
         self._kind, self._use = subject.kind, use
-        self._under = {**_versions(machine), "threads": str(machine.threads), **under}
+        self._under = {**machine.versions, "strobe": __version__, "threads": str(machine.threads), **under}
         self.file = self._folder / f"v{VERSION}-{_name(subject, machine)}.json"
         self.ladders: list[EarlierLadder] = self._read() if use == "used" else []
 
@@ -228,10 +228,6 @@ def _name(subject: SubjectInfo, machine: Machine) -> str:
     kind = re.sub(r"[^a-z0-9]+", "-", subject.kind.lower()).strip("-")[:40]
     size = f"{subject.size}-2e{round(math.log2(max(subject.parameters, 1)))}"
     return f"{kind}-{size}-{hashlib.blake2b(_machine_name(machine).encode(), digest_size=8).hexdigest()}"
-
-
-def _versions(machine: Machine) -> dict[str, str]:
-    return {**machine.versions, "strobe": __version__}
 
 
 def _machine_name(machine: Machine) -> str:

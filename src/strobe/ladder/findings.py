@@ -13,8 +13,7 @@ from strobe.core.results.agreement import Agreement
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
-from strobe.ladder.in_time_result import InTime
-from strobe.ladder.results import Ladder, OptimizeResult, Try, TryOutcome
+from strobe.ladder.results import InTime, Ladder, OptimizeResult, Try, TryOutcome
 
 LATE = (
     "look for what slows some chunks, such as other programs or falling clocks; the notes on the samples show groups, "
@@ -26,9 +25,7 @@ UNJUDGED: tuple[TryOutcome, ...] = ("inconclusive", "not judged", "not tried")
 UNTRIED_SAVES, NARROW_SAVES = 0.25, 0.5
 MOST_HEADROOM = 20.0  # times the roofline's least time: what takes longer is not limited by arithmetic or memory
 NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
-FAR_FROM_LIMIT = (
-    0.3  # least time over the time taken: most of the time goes to something else than arithmetic and memory
-)
+FAR_FROM_LIMIT = 0.3  # the same: most of the time goes to something else than arithmetic and memory
 
 _SHOWN = 4  # treatments that a finding names
 ENOUGH_S = 600.0  # seconds of a longer climb, if the one before was short
@@ -246,7 +243,7 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
         yield Finding(
             rule="at-the-limit",
             level="good",
-            title=f"'{last.name}' is at {percent(share)} of this machine's peak",
+            title=f"'{last.name}' is at {percent(share)} of this machine's peak in {limit.dtype}",
             found=f"It takes {ms(took)}. Arithmetic and memory traffic need at least {ms(limit.least_ms)} of that at "
             f"the machine's measured peak, mostly in {limit.dtype}.",
             why="No other way to compute the same actions can save more than the rest of the time.",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from strobe.core.measure.statistics import Array, inflation, validate_times
 from strobe.core.measure.verdicts import paired_verdict
-from strobe.ladder.in_time_result import InTime
+from strobe.ladder.results import InTime
 
 REQUIRED = 0.95  # share of chunks in time, unless another share is required
 LEVEL = 0.95  # level of either bound

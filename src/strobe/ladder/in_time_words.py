@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.core.results import units
 from strobe.core.results.numerals import significant
-from strobe.ladder.in_time_result import InTime
+from strobe.ladder.results import InTime
 
 
 def describe_share(judged: InTime) -> str:

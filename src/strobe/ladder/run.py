@@ -170,10 +170,8 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are compared only on the timed observations: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(baseline_variant, (), first, tried)
-    climber, climb = (
-        Climber(runs, guard, reporter, began, limit_s, by_effect),
-        Climb(aim, earlier, bounds, step, glanced),
-    )
+    climber = Climber(runs, guard, reporter, began, limit_s, by_effect)
+    climb = Climb(aim, earlier, bounds, step, glanced)
     reporter.say(f"baseline: {milliseconds(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)

@@ -37,7 +37,7 @@ from strobe.core.treatments.room import record_call_memory
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.ladder import settings
 from strobe.ladder.in_time import InTimeLooks, fewest_chunks
-from strobe.ladder.in_time_result import InTime
+from strobe.ladder.results import InTime
 from strobe.ladder.sequential import Glance, Looks
 from strobe.ladder.settings import Aim, Climbing
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -298,7 +298,7 @@ class ActionGuard:
             if index + 1 == settings.SCREENING_CHUNKS:
                 few_seen = self._agreement(variant, outputs.first(variant.name))
                 guard, near = self.variant_guard(variant), settings.NEAR_LIMIT
-                tight, wide = (self._judge(guard.tighten(share), few_seen).outcome for share in (near, 1 / near))
+                tight, wide = (self._judge(guard.scale(share), few_seen).outcome for share in (near, 1 / near))
                 if tight == "held" or wide == "broken":
                     break
         agreement = self._agreement(variant, outputs.first(variant.name))

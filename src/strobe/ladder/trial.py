@@ -366,8 +366,7 @@ def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreeme
 def speedup(verdict: Verdict) -> str:
     """Return how many times as fast, with the interval, in words."""
     low, high = 1 / verdict.interval.high, 1 / verdict.interval.low
-    word = "as fast"
-    return f"{1 / verdict.ratio:.2f} × {word} [{low:.2f}, {high:.2f}]"
+    return f"{1 / verdict.ratio:.2f} × as fast [{low:.2f}, {high:.2f}]"
 
 
 def describe_action_change(agreement: Agreement) -> str:

@@ -13,13 +13,14 @@ from lerobot.utils.constants import ACTION
 
 from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.families.registry import denoising_steps, find_family, known_families, steps_field
+from strobe.core.families.registry import find_family, known_families
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import ANY_PHASE, FOR_INFERENCE, FOR_TRAINING, Spec, Treatment, Undo
 from strobe.core.treatments.words import LIVE
 from strobe.lerobot.policies.policy_of import require_policy
+from strobe.lerobot.sampling import denoising_steps, steps_field
 
 # What a policy sizes its queue of actions by, in `reset`.
 QUEUED = "n_action_steps"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from strobe.core.families.capabilities import Around, Capability, Facts, Method, list_no_modules
+from strobe.core.families.capabilities import Around, Capability, Facts, LiveFields, Method, list_no_modules
+from strobe.core.families.registry import find_family, records
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call
@@ -196,3 +197,27 @@ class Graphs(Facts):
     without_waits: Callable[[Any], Sequence[Around]] = list_no_modules
     loop: Method | None = None
     embedding: tuple[str, str, str] | None = None
+
+
+def steps_field(config: Any) -> str:
+    """Return the field of ``config`` with the number of denoising steps, or an empty name.
+
+    A type without a record is assumed to name it as one of the known families does.
+    """
+    return _live_field_name(config, lambda fields: fields.steps_field(config))
+
+
+def denoising_steps(config: object) -> int | None:
+    """Return the number of denoising steps in ``config``; None if the policy has none."""
+    steps = getattr(config, steps_field(config), None)
+    if steps is None:
+        steps = getattr(config, _live_field_name(config, lambda fields: fields.every_step), None)
+    return steps if isinstance(steps, int) else None
+
+
+def _live_field_name(config: object, field: Callable[[LiveFields], str]) -> str:
+    family = find_family(getattr(config, "type", ""))
+    if family is not None:
+        return field(LiveFields.from_family(family))
+    names = dict.fromkeys(field(LiveFields.from_family(known)) for known in records().values())
+    return next((name for name in names if name and hasattr(config, name)), "")

@@ -13,11 +13,10 @@ from torch import nn
 
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Parts
-from strobe.core.families.registry import denoising_steps
 from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
-from strobe.lerobot.sampling import Flow
+from strobe.lerobot.sampling import Flow, denoising_steps
 
 __all__ = [
     "EXPERT",

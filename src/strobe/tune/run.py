@@ -13,7 +13,7 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.families.registry import denoising_steps, find_family, steps_field
+from strobe.core.families.registry import find_family
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -27,6 +27,7 @@ from strobe.evaluate.measure.time_to_task import judge_pairs
 from strobe.evaluate.run import begin, require_applies
 from strobe.lerobot.config_fields import ENSEMBLED, QUEUED, Settings
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.sampling import denoising_steps, steps_field
 from strobe.loops.virtual_client import unserved_reason
 from strobe.simulators.held_action import Hold, choose_hold
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning

@@ -16,7 +16,7 @@ from typing import Any
 
 from strobe.core import slices
 from strobe.core.errors import UserError
-from strobe.core.families.capabilities import Capability, Construction, HubNeed, LiveFields, Unregistered
+from strobe.core.families.capabilities import Capability, Construction, Unregistered
 from strobe.core.families.family import Family
 from strobe.core.families.family import blocks as blocks
 from strobe.core.families.modules import build_module_family
@@ -145,39 +145,10 @@ def known_families() -> Iterator[Family]:
     yield from dict.fromkeys(family for family in records().values() if family not in loaded)
 
 
-def hub_needs() -> Iterator[HubNeed]:
-    """Yield the needs from the Hub of all known families, in the order of these."""
-    return (need for family in known_families() for need in Construction.from_family(family).hub)
-
-
 def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | None]:
     """Return the context in which the policy of ``config`` is made with random weights; it may give notes."""
     building = Construction.from_family(find_family(config.type)).building
     return building(config, tiny) if building is not None else nullcontext()
-
-
-def steps_field(config: Any) -> str:
-    """Return the field of ``config`` with the number of denoising steps, or an empty name.
-
-    A type without a record is assumed to name it as one of the known families does.
-    """
-    return _live_field_name(config, lambda fields: fields.steps_field(config))
-
-
-def denoising_steps(config: object) -> int | None:
-    """Return the number of denoising steps in ``config``; None if the policy has none."""
-    steps = getattr(config, steps_field(config), None)
-    if steps is None:
-        steps = getattr(config, _live_field_name(config, lambda fields: fields.every_step), None)
-    return steps if isinstance(steps, int) else None
-
-
-def _live_field_name(config: object, field: Callable[[LiveFields], str]) -> str:
-    family = find_family(getattr(config, "type", ""))
-    if family is not None:
-        return field(LiveFields.from_family(family))
-    names = dict.fromkeys(field(LiveFields.from_family(known)) for known in records().values())
-    return next((name for name in names if name and hasattr(config, name)), "")
 
 
 @cache

@@ -193,12 +193,10 @@ class Guard:
                 judgements.append(Judgement("not judged", reason))
         return min(judgements, key=lambda judgement: _WORST_FIRST.index(judgement.outcome), default=HELD)
 
-    def tighten(self, share: float) -> Guard:
-        """Return the guard with each limit on an error at ``share`` of its distance from no error, 0 to 1."""
-        limits = {
-            name: 1 - share * (1 - each) if METRICS[name].allowed == ">=" else share * each
-            for name, each in self.limits.items()
-        }
+    def scale(self, share: float) -> Guard:
+        """Return the guard with ``share`` times the error that each limit allows."""
+        free = {name: 1.0 if METRICS[name].allowed == ">=" else 0.0 for name in self.limits}  # of errors
+        limits = {name: free[name] + share * (each - free[name]) for name, each in self.limits.items()}
         return replace(self, limits=limits)
 
     def require_figures(self, of: Of) -> None:

@@ -15,7 +15,7 @@ from strobe.core.devices.accelerators import find_device_memory
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Calls, InputFacts
 from strobe.core.families.family import Family
-from strobe.core.families.registry import denoising_steps, policy_family
+from strobe.core.families.registry import policy_family
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
@@ -30,6 +30,7 @@ from strobe.lerobot.policies.action_scale import measure_action_scale
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.lerobot_policies import Loaded
 from strobe.lerobot.policies.training_step import Training, micro_batches
+from strobe.lerobot.sampling import denoising_steps
 
 _LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk
 

@@ -21,7 +21,7 @@ from unittest import mock
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Construction, HubNeed
-from strobe.core.families.registry import find_family, hub_needs
+from strobe.core.families.registry import find_family, known_families
 from strobe.core.timeline.layers import Call
 from strobe.lerobot.refusals import first_line
 
@@ -160,7 +160,8 @@ class _Auto:
 
     def _find_maker(self, name: str) -> Callable[[bool], object] | None:
         """Return what makes the placeholder. Any policy may use a tokenizer that another family's record knows."""
-        others = (need for need in hub_needs() if need.site == TOKENIZERS == self.site and need.name == name)
+        needs = (need for family in known_families() for need in Construction.from_family(family).hub)
+        others = (need for need in needs if need.site == TOKENIZERS == self.site and need.name == name)
         return self.make.get(name) or next((need.make for need in others), None)
 
     def _note_placeholder(self, name: str, why: str, make: Callable[[bool], object]) -> object:
