@@ -12,7 +12,7 @@ from support.builders.tiny_policies import load_tiny_subject
 from support.fakes.sleeper import Clock, Sleeper
 
 from strobe.commands import compare as command
-from strobe.commands.compare import CompareConfig, list_recipes
+from strobe.commands.compare_config import CompareConfig, list_recipes
 from strobe.commands.variant_text import split_variant
 from strobe.commands.variants import check, compose
 from strobe.core.errors import UserError

@@ -239,7 +239,9 @@ def test_recipes_go_along_and_videos_come_back(monkeypatch):
         return play
 
     monkeypatch.setattr(PlayerSpec, "player", player)
-    spec = PlayerSpec(EpisodeFlags(recipe="/nowhere/fast.yaml,/nowhere/faster.yaml"), {}, evaluated_rows)
+    spec = PlayerSpec(
+        EpisodeFlags(recipe=(Path("/nowhere/fast.yaml"), Path("/nowhere/faster.yaml"))), {}, evaluated_rows
+    )
     play = RemotePlayerSpec(spec, (b"fast", b"faster"))()
     assert seen == [[("fast.yaml", b"fast"), ("faster.yaml", b"faster")]]
     for seed in (0, 1):

@@ -72,7 +72,7 @@ def test_seeds_in_the_file_make_pairs_or_forbid_them(tmp_path):
 WRONG = {
     "nowhere": ("--results=none", "there is no none"),
     "empty": ("--results={0}/empty", "no eval_info.json in"),
-    "nothing": ("--results=", "--results names runs of lerobot-eval"),
+    "nothing": ("--results=", "--results=: give one value or more, or leave the flag out"),
     "twice": ("--results={0}/a,{0}/a/eval_info.json", "each run once"),
     "torn": ("--results={0}/a,{0}/torn.json", "torn.json is truncated or not JSON"),
     "another": ("--results={0}/a,{0}/another.json", "is JSON, but not an eval_info.json of lerobot-eval"),

@@ -99,12 +99,12 @@ def test_after_a_refusal_its_parts_in_that_dtype_come_next_and_what_else_is_in_i
     ]
     now = make_counted_measurement(FAST_HALF)
 
-    def ordered(*refused: Candidate) -> list[Candidate]:
+    def sort(*refused: Candidate) -> list[Candidate]:
         return sort_candidates(others, now, times=Bounds(now, FAST_HALF).times, refused=refused)
 
     wide, encoder, backbone = others[1:]
-    assert ordered(whole) == [backbone, encoder, wide, others[0]], "costliest part first"
-    assert ordered(backbone)[0] == wide
+    assert sort(whole) == [backbone, encoder, wide, others[0]], "costliest part first"
+    assert sort(backbone)[0] == wide
 
 
 @pytest.mark.parametrize(("host_ms", "first"), [(99.0, "graph=chunk"), (40.0, "channels_last=")])

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.builders.arm_policy import save_act
 from support.builders.stage import EPISODES, TICKS, Wired, change_json, make_wired
 from support.checks.refusals import assert_refused
 
@@ -17,13 +16,6 @@ from strobe.core.cli.main import main
 from strobe.core.runs import store
 from strobe.preflight import run
 from strobe.preflight.results.preflight import PreflightResult
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("policy")
-    save_act(folder, 64, 64)
-    return folder
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from strobe.core.treatments.words import levers as read_levers
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 if TYPE_CHECKING:
-    from strobe.commands.compare import CompareConfig
+    from strobe.commands.compare_config import CompareConfig
 
 EXPORTED: Offer[Callable[[Path], tuple[str, tuple[RecipeTreatment, ...]]]] = Offer("exported policies")
 

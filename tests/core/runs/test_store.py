@@ -24,19 +24,10 @@ from strobe.history.diff import diff
 from strobe.sweep.results import Sweep
 
 
-@settings(max_examples=scale_count(40), deadline=None, suppress_health_check=EVERY_CHECK)
-@given(kept=results)
-def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.TempPathFactory):
+@settings(max_examples=scale_count(60), deadline=None, suppress_health_check=EVERY_CHECK)
+@given(kept=results | sweeps)
+def test_any_result_and_any_sweep_survive_being_saved(kept: Result | Sweep, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("run")
-    store.save(kept, folder)
-    assert store.load(folder) == kept
-    assert store.load(folder / "result.json") == kept
-
-
-@settings(max_examples=scale_count(40), deadline=None, suppress_health_check=EVERY_CHECK)
-@given(kept=sweeps)
-def test_any_sweep_survives_being_kept(kept: Sweep, tmp_path_factory: pytest.TempPathFactory):
-    folder = tmp_path_factory.mktemp("sweep")
     store.save(kept, folder)
     assert store.load_answer(folder) == kept
     assert store.load_answer(folder / "result.json") == kept
