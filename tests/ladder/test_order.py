@@ -15,6 +15,7 @@ from support.examples.runs import measurement
 from support.fakes.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Measurement
@@ -37,7 +38,8 @@ from strobe.ladder.climb import Climb, Step, left_out, remaining
 from strobe.ladder.in_time import judge_in_time
 from strobe.ladder.results import Try
 from strobe.ladder.run import optimize
-from strobe.ladder.settings import Aim
+from strobe.ladder.runner import ActionGuard, Runs
+from strobe.ladder.settings import Aim, SilentClimb
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 # A card of 60 TFLOP/s in float32, eight times as many in 16 bits, and 3 TB/s.
@@ -240,3 +242,15 @@ def test_where_a_whole_breaks_the_guard_a_climb_takes_its_parts_that_hold_and_th
     assert [one.outcome for one in result.ladder.tries[:3]] == ["guard", "kept", "guard"]
     accepted = [(spec["swift.part"], spec["swift.precision"]) for spec in result.ladder.rungs[-1].treatments]
     assert sorted(accepted) == [("net.head", "fp32"), ("net.vision", "bf16")]
+
+
+def test_errors_are_in_the_spread_over_more_observations_than_a_try_has():
+    subject = tiny("act")
+    runs = Runs(subject, Options(SamplingBudget(iterations=2)), (), SilentClimb(), None)
+    half, few = Variant("half", (catalogue.make({"precision": "bf16"}),)), list[Any](map(subject.chunk, range(2)))
+    scale = subject.scale(few)
+    assert scale is not None
+    more: Any = SimpleNamespace(scale=scale.model_copy(update={"spread": [2 * sigma for sigma in scale.spread]}))
+    guards = [ActionGuard(runs, Guards.parse("rms<=1e-9"), few, same) for same in (None, more)]
+    narrow, wide = (guard.screen(half).agreement.rms for guard in guards)
+    assert wide == pytest.approx((narrow or 0.0) / 2)

@@ -9,18 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.builders.stage import EPISODES, TICKS, Wired, change_json, make_wired
+from support.builders.stage import EPISODES, TICKS, Wired, change_json
 from support.checks.refusals import assert_refused
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
 from strobe.preflight import run
 from strobe.preflight.results.preflight import PreflightResult
-
-
-@pytest.fixture
-def stage(policy: Path, tmp_path: Path) -> Wired:
-    return make_wired(policy, tmp_path / "stage")
 
 
 def load_only_answer(folder: Path) -> PreflightResult:

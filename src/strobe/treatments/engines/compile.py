@@ -153,4 +153,4 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     return tuple(dict.fromkeys(hook.name for hook in hooks if hook.owner is owner and hook.attribute == name))
 
 
-ENTRY = entry("compile", _make, candidates=_candidates, parts=_parts)
+ENTRY = entry("compile", _make, candidates=_candidates, parts=_parts, of_torch=True)
