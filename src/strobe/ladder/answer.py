@@ -62,12 +62,17 @@ def compare_by_tries(steps: Sequence[Step]) -> list[Comparison]:
     return comparisons
 
 
-def judge_rungs(result: OptimizeResult, steps: Sequence[Step], guard: ActionGuard) -> None:
-    """Write down the guard that each rung's agreement with the baseline is compared with, and its outcome."""
+def judge_rungs(result: OptimizeResult, steps: Sequence[Step], guard: ActionGuard, measured: Measured | None) -> None:
+    """Write down the guard that each rung's agreement with the baseline is compared with, and its outcome.
+
+    ``measured``: the closing run, whose errors are in the spread that the tries were judged by.
+    """
     variants = {step.name: step.variant for step in steps}
     for comparison in result.comparisons:
         variant = variants.get(comparison.candidate)
         if comparison.baseline == BASELINE and comparison.agreement is not None and variant is not None:
+            if measured is not None and guard.same is not None:
+                comparison.agreement = guard.agreement(measured, comparison.candidate)
             comparison.effect = guard.effect(variant)
             comparison.guard = str(guard.variant_guard(variant))
             judgement = guard.judge(variant, comparison.agreement)

@@ -315,10 +315,7 @@ def _keeps_rungs(climb: Climb, candidate: Candidate) -> bool:
 
 
 def _deserves_retry(climb: Climb, candidate: Candidate) -> bool:
-    """Return whether a quick, undecided one is worth another try.
-
-    It is where it seemed to gain, and where it may be a larger share of a chunk by now: rungs were added since.
-    """
+    """Return whether a quick, undecided one is tried again: it seemed faster, or rungs were added since."""
     tries = _candidate_tries(climb, candidate)
     if len(tries) != 1 or candidate.build_s:
         return False

@@ -213,7 +213,7 @@ def _add_measurements(result: OptimizeResult, climber: Climber, climb: Climb, me
     if climber.runs.options.counted and len(climb.steps) > 1:
         result.notes.append(SEVERAL_COPIES)
     result.yardsticks = climber.guard.yardsticks
-    judge_rungs(result, climb.steps, climber.guard)
+    judge_rungs(result, climb.steps, climber.guard, measured)
     return climb
 
 

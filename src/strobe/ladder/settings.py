@@ -32,8 +32,7 @@ FAR = 2.0  # × target: slower policies are measured coarsely, and candidates th
 SMALL_SAVING = 0.15  # share of a chunk's time: what can save less comes last while the target is far
 MIN_SAVING = 0.02  # share of a chunk's time: what can save less is not tried
 PREDICTED_MARGIN = 1.05  # rungs of an earlier ladder suffice if their predicted time × this meets the target
-# Least time for a climb without a requested limit, in chunks of the baseline: by effect, and one by one. The second is
-# ten tries, and never more than so many times the usual limit.
+# Chunks of the baseline that a climb by effect takes at least, and ten tries one by one; × the usual limit at most.
 LEAST_CHUNKS, ONE_BY_ONE_CHUNKS, LONGEST = 45.0, 250.0, 3.0
 
 # The closing run
