@@ -42,11 +42,6 @@ class CompareConfig(RunConfig):
         """The phase that is compared."""
         return cast("Phase", self.phase)
 
-    @property
-    def samples(self) -> int:
-        """Samples in a training batch."""
-        return self.batch_size or 8
-
 
 def list_recipes(config: CompareConfig) -> list[Path]:
     """Return the files of recipes that the flags name, each once. Raises UserError for a variant that says nothing."""

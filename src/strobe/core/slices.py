@@ -205,7 +205,7 @@ def record_class(name: str) -> type[Any] | None:
 
 @dataclass(frozen=True)
 class Offer(Generic[T]):
-    """What only a slice can do: a ``T``, under its name among the `Slice.offers`."""
+    """A ``T`` that only a slice has, under its name among the `Slice.offers`."""
 
     name: str
 

@@ -320,8 +320,7 @@ class ActionGuard:
             return agree_features(before, after)
         chunks = [each for each in self.reference if is_tensor(each) and each.dim() > 1]
         # The spread over the few observations of a try is less than that over more, and its errors in σ seem larger.
-        spread = subject.scale(chunks) if chunks else None
-        scale = self.same.scale if spread is not None and self.same is not None else spread
+        scale = (subject.scale(chunks) if self.same is None else self.same.scale) if chunks else None
         if scale is not None and before[0].shape != after[0].shape and variant.changes_execution:
             before, after = crop_to_common_actions(before, after)
         return agree(before, after, scale, executed=subject.executed_actions)

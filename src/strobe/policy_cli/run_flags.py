@@ -132,6 +132,11 @@ class SamplingFlags:
     # Do not count FLOP and memory, and do not measure this machine's ceiling.
     skip_counting: bool = False
 
+    @property
+    def samples(self) -> int:
+        """Samples in a training batch."""
+        return self.batch_size or 8
+
 
 @dataclass
 class ProfilerFlags:

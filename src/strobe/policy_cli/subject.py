@@ -105,7 +105,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
     return Options(
         budget=budget,
         depth=config.depth,
-        batch_size=config.batch_size or 8,
+        batch_size=config.samples,
         serialised=config.serialised,
         counted=not config.skip_counting,
         pace_hz=config.pace,
