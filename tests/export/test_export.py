@@ -19,6 +19,7 @@ pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
+from strobe.core.treatments import room
 from strobe.export.folder import seal
 from strobe.export.whole import export_program, record
 from strobe.lerobot.policies.loading import load_subject
@@ -151,7 +152,7 @@ def test_an_observation_that_does_not_fit_is_named(act: Export) -> None:
         (["export", "--policy.type=act", "--to={new}", "--format=torch"], "openvino, onnx, executorch"),
         (["export", "--policy.type=act", "--to={new}", "--format=onnx", "--precision=bf16"], "onnx supports fp32"),
         (["export", "--model.type=vjepa2", "--to={new}"], "needs a policy of LeRobot"),
-        (["verify", "--policy.type=act", "--exported={new}"], "neither export.json"),
+        (["verify", "--policy.type=act", "--exported={new}"], "has no export.json"),
     ],
 )
 def test_wrong_flags_are_a_line(argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +186,15 @@ def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: Export, tmp_path: P
     tokens = Policy(threads=1).tokens("pick up cube", {})
     assert tokens["observation.language.tokens"].tolist() == [[9, 9, 1, 2, 4, 5]]
     assert tokens["observation.language.attention_mask"].tolist() == [[False, False, True, True, True, True]]
+
+
+def test_a_policy_that_does_not_fit_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(room, "available_bytes", lambda: 10_000.0)
+    assert_refused(
+        ["export", "--policy.type=act", *TINY, f"--to={tmp_path / 'new'}"], "exporting act", capsys, tmp_path
+    )
 
 
 def test_numbers_that_change_before_the_tokens_are_refused() -> None:

@@ -22,7 +22,7 @@ from strobe.core.runs import store
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import COMPILED
-from strobe.ladder import runner, settings
+from strobe.ladder import run, runner, settings
 from strobe.ladder.answer import build_recipe
 from strobe.ladder.candidates import Choice, together
 from strobe.ladder.climb import BASELINE
@@ -490,3 +490,20 @@ def test_what_tells_that_it_saves_next_to_nothing_is_left_out_and_what_saves_lit
     assert [one.treatment for one in climb(hz=170.0).ladder.tries] == ["tidy=true", "skip=true"]
     plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.0))
     assert "no treatment remained to try" in climb(hz=170.0, everything=True).ladder.ended, "nothing to be saved"
+
+
+def test_what_a_closer_check_refuses_is_climbed_past(plant, climb, monkeypatch):
+    rounds = Planted("rounds", lambda _: {"vision": 0.0})
+    seen = []
+
+    def check_closely(_, state):
+        seen.append(state.top.tried.treatment)
+        return state.refuse_top("guard", "too far") if {"rounds": True} in state.top.specs else state
+
+    plant(entry(rounds, "vision", effect="rounding"), entry(TIDY, "head"))
+    monkeypatch.setattr(run, "look_closely", check_closely)
+    ladder = climb().ladder
+    assert seen == ["tidy=true", "tidy=true"], "once beside what is refused, and once without it"
+    assert [rung.treatment for rung in ladder.rungs] == ["", "tidy=true"]
+    assert [(one.treatment, one.outcome) for one in ladder.tries] == [("rounds=true", "guard"), ("tidy=true", "kept")]
+    assert ladder.ended.startswith("no treatment remained")

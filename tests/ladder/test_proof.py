@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from lerobot.envs.factory import make_env_config
-from support.examples.runs import measurement
+from support.examples.runs import MACHINE, measurement
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.subject import Machine, SubjectInfo
+from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import judge
 from strobe.evaluate.pairs import EpisodePair
 from strobe.ladder.answer import Choosing
-from strobe.ladder.climb import BASELINE, Step
-from strobe.ladder.closing import prove, start_episodes
+from strobe.ladder.candidates import Bounds, make_candidate
+from strobe.ladder.climb import BASELINE, Climb, Step
+from strobe.ladder.closing import look_closely, prove, start_episodes
+from strobe.ladder.earlier import Earlier
 from strobe.ladder.episodes import CandidateError, Episodes
 from strobe.ladder.results import OptimizeResult, Try
-from strobe.ladder.settings import SilentClimb
+from strobe.ladder.runner import ActionGuard, Runs, prepare_checks
+from strobe.ladder.settings import Aim, SilentClimb
+from strobe.ladder.trial import Climber
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.results import Episode
@@ -253,3 +259,22 @@ def test_a_ladder_without_a_rung_has_nothing_to_play_and_says_so():
     choosing, asked = prove_rungs({}, top=0)
     assert asked == []
     assert choosing.result.notes == ["no paired episodes: no treatment was accepted"]
+
+
+@pytest.mark.parametrize(("text", "holds"), [("masks=once", True), ("precision=bf16", False)])
+def test_a_closer_check_of_the_actions_costs_the_rung_that_fails_it(subject, text, holds):
+    lines = Lines()
+    runs = Runs(subject, Options(SamplingBudget(iterations=2), batch_size=1, counted=False), (), lines, None)
+    start = Variant(BASELINE)
+    guard = ActionGuard(runs, Guards.parse("worst<=1e-9"), [runs.run_once(start)[0]])
+    guard.same, guard.yardsticks = prepare_checks(runs, 0.01)
+    shown = measurement(BASELINE, {"policy": (1.0, {})}, 10.0)
+    step = Step(start, (), shown, Try(treatment="", rung=0, before_ms=10.0, outcome="kept"))
+    climb = Climb(Aim(), Earlier(subject.info, MACHINE, {}, "none"), Bounds(shown, None), step, glanced=False)
+    trial = climb.plan(make_candidate(subject, tuple(catalogue.parse(text))), begun=True)
+    climb = climb.add(trial.accept(runs.variant(1, trial.specs), shown))
+    after = look_closely(Climber(runs, guard, lines, 0.0, 60.0, by_effect=False), replace(climb, ended="over"))
+    assert (after.top.seen_closely is not None, after.ended) == ((True, "over") if holds else (False, None))
+    assert [one.outcome for one in after.tries] == ["kept" if holds else "guard"]
+    assert ["closer check" in line for line in lines.lines] == ([] if holds else [True])
+    assert look_closely(Climber(runs, guard, lines, 0.0, 60.0, by_effect=False), after) is after, "it is checked once"

@@ -16,12 +16,13 @@ from strobe.core.results.measurement import Measurement, top_level
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
 from strobe.ladder.in_time import REQUIRED, judge_in_time
-from strobe.ladder.results import Need, OptimizeResult, Try, part_outcomes
+from strobe.ladder.results import Need, OptimizeResult, Try
 from strobe.sweep.results import Cell, Sweep
 from strobe.version import __version__
 
 STEPS = ("num_inference_steps", "num_steps")  # settings of policies
 TOTAL = "total"
+AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 # What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
 ENGINE = "engine=openvino (CPU) or tensorrt (CUDA; engine.precision=fp8 too) with engine.part=…"
 # TensorRT has not been tried on parts that a key-value cache goes through.
@@ -83,7 +84,7 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
     judged = latencies[0]
     wanted = Need.list_needs(judged.parts, judged.total_ms, target_ms)
     for need in wanted:
-        need.treatments = part_outcomes(tries, need.part) or _applicable(need.part, judged.steps)
+        need.treatments = _part_outcomes(tries, need.part) or _applicable(need.part, judged.steps)
     return Budget(
         strobe_version=__version__,
         title=" and ".join(dict.fromkeys(titles)),
@@ -99,6 +100,13 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
         asynchrony=[measure.asynchrony(each.latency, control_hz, each.times, asked) for each in timed],
         notes=notes,
     )
+
+
+def _part_outcomes(tries: Sequence[Try], part: str) -> list[str]:
+    """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
+    whole = part not in AROUND
+    last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
+    return [f"{attempt.treatment}: {attempt.explanation}" for attempt in last.values()]
 
 
 def _applicable(part: str, steps: int) -> list[str]:

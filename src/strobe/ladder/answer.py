@@ -18,7 +18,7 @@ from strobe.core.treatments.recipe import PACKAGES
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.climb import BASELINE, Climb, Step
 from strobe.ladder.in_time import best_rung, judge_in_time
-from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, part_outcomes
+from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung
 from strobe.ladder.runner import ActionGuard
 
 
@@ -136,8 +136,6 @@ def build_ladder(choosing: Choosing, climb: Climb, guards: Guards) -> Ladder:
     chosen = next(rung for rung in rungs if rung.name == choosing.chosen_rung)
     samples = result.measurement(chosen.name).samples
     needs = Need.list_needs(chosen.parts, samples.summary.median, aim.target_ms)
-    for need in needs:
-        need.treatments = part_outcomes(climb.tries, need.part)
     timely = judge_in_time(samples.values, aim.target_ms, aim.in_time)
     return Ladder(
         target_hz=aim.target_hz,

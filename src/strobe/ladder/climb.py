@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from strobe.core.measure.components import share, shares
 from strobe.core.measure.guard import strongest
-from strobe.core.results.agreement import Effect
+from strobe.core.results.agreement import Agreement, Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.measuring import Measured
@@ -48,6 +48,7 @@ class Step:
             ladder does not list.
         effect: of what was added.
         requested: whether it is on from the start, whatever it gains.
+        seen_closely: its actions against the baseline's where faults show; None before that check.
     """
 
     variant: Variant
@@ -56,6 +57,7 @@ class Step:
     tried: Try
     effect: Effect = "exact"
     requested: bool = False
+    seen_closely: Agreement | None = None
 
     @property
     def name(self) -> str:
@@ -186,6 +188,25 @@ class Climb:
         after = replace(self, trials=(*self.trials, *trials))
         same_top = all(trial.step is None for trial in trials)
         return after if same_top else replace(after, offered=None, replaced=(), in_time=None)
+
+    def hold_top(self, agreement: Agreement) -> Climb:
+        """Return the climb whose highest rung held the guard in a closer check, with ``agreement``."""
+        held = replace(self.top, seen_closely=agreement)
+        trials = (replace(trial, step=held) if trial.step is self.top else trial for trial in self.trials)
+        return replace(self, trials=tuple(trials))
+
+    def refuse_top(self, outcome: TryOutcome, reason: str) -> Climb:
+        """Return the climb without what a closer check of its highest rung refused.
+
+        That is the highest rung that is not exact, with those above it. All that was tried after it may be tried again.
+        """
+        rungs = [place for place, trial in enumerate(self.trials) if trial.step is not None and trial.listed]
+        place = next((p for p in reversed(rungs) if self.trials[p].candidate.effect != "exact"), rungs[-1])
+        after = [t for t in self.trials[place + 1 :] if t.step is None and t.tried.outcome != "not tried"]
+        refused = self.trials[place].reject(outcome, reason)
+        trials = (*self.trials[:place], refused, *(replace(trial, begun=False) for trial in after))
+        below = replace(self, trials=trials, closed=None, ended=None, at_target=False)
+        return replace(below, offered=None, replaced=(), in_time=None)
 
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import DROP, Guards
-from strobe.core.measure.time_limit import LookInterrupted
+from strobe.core.measure.time_limit import LookInterrupted, TimeLimit
 from strobe.core.results.agreement import Agreement, YardstickName
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
 from strobe.core.studies.shared.action_check import (
@@ -29,11 +29,11 @@ from strobe.evaluate.measure.planning import fewest_pairs
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, find_baseline_comparison
-from strobe.ladder.climb import BASELINE, Climb
+from strobe.ladder.climb import BASELINE, Climb, Step
 from strobe.ladder.episodes import CandidateError, Episodes, rejection_reason
 from strobe.ladder.in_time import best_rung
 from strobe.ladder.results import OptimizeResult
-from strobe.ladder.runner import judge_variants
+from strobe.ladder.runner import ActionGuard, judge_variants
 from strobe.ladder.settings import Climbing
 from strobe.ladder.trial import Climber, describe_action_change, judge_try, run_rungs
 from strobe.lerobot.policies.policy_of import require_policy
@@ -87,6 +87,47 @@ def drop_rungs(climb: Climb, measured: Measured, reporter: Climbing) -> Climb:
     return replace(climb, trials=tuple(trials))
 
 
+def look_closely(climber: Climber, climb: Climb) -> Climb:
+    """Check the actions of the highest rung where faults show; where they break the guard, reject that rung.
+
+    Raises:
+        KeyboardInterrupt: during the check.
+    """
+    guard, top, reporter = climber.guard, climb.top, climber.reporter
+    if guard.same is None or top is climb.start or top.requested or top.seen_closely is not None:
+        return climb
+    guard.same.limit = action_time_limit(settings.CLOSE_LOOK_S, climb.start.ms / 1e3)
+    agreement, broken, _ = _check_closely(guard, top, reporter)
+    guard.same.limit = TimeLimit()  # tries look at few observations
+    if broken:
+        reporter.say(f"{top.name} is rejected by a closer check of its actions: {broken}")
+        return climb.refuse_top("guard", f"{broken} in a closer check")
+    return climb if agreement is None else climb.hold_top(agreement)
+
+
+def _check_closely(
+    guard: ActionGuard, step: Step, reporter: Climbing
+) -> tuple[Agreement | None, str | None, str | None]:
+    """Return how the actions of ``step`` agree with the baseline's, the limit that they break, and what is not judged.
+
+    Raises:
+        LookInterrupted: Ctrl-C, after the first call.
+    """
+    same = guard.same
+    assert same is not None  # there is nothing to check otherwise
+    reporter.stage(f"the same actions? {step.name}")
+    same.limit.begin(1)
+    try:
+        visits = plan_visits(same, step.variant)
+        agreement = step.seen_closely or same.check(step.variant, visits, CheckProgress(reporter))
+    except PolicyCallError as error:
+        return None, str(error), None
+    except NotSeenError as error:
+        return None, None, str(error)
+    judgement = guard.judge(step.variant, agreement)
+    return agreement, judgement.broken_limit, judgement.missing_figures
+
+
 def confirm(choosing: Choosing, climber: Climber) -> None:
     """Check the chosen rung's actions where faults show; where it fails, the next one below, until one holds.
 
@@ -95,7 +136,7 @@ def confirm(choosing: Choosing, climber: Climber) -> None:
     guard, reporter, result = climber.guard, climber.reporter, choosing.result
     if guard.same is None:
         return
-    variants = {step.name: step.variant for step in choosing.steps}
+    steps = {step.name: step for step in choosing.steps}
     chunk_s = choosing.steps[0].ms / 1e3
     guard.same.limit = action_time_limit(settings.CLOSE_LOOK_S, chunk_s)
     try:
@@ -105,26 +146,18 @@ def confirm(choosing: Choosing, climber: Climber) -> None:
             for moved_by in yardsticks(guard.same, count, reporter, MORE_YARDSTICKS):
                 result.yardsticks.append(moved_by)
         while (name := choosing.chosen_rung) != BASELINE:
-            reporter.stage(f"the same actions? {name}")
             comparison = find_baseline_comparison(result, name)
             assert comparison is not None
-            guard.same.limit.begin(1)
             try:
-                visits = plan_visits(guard.same, variants[name])
-                comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
-            except PolicyCallError as error:
-                comparison.broken = str(error)
-            except NotSeenError as error:
-                comparison.unjudged = str(error)
+                agreement, comparison.broken, comparison.unjudged = _check_closely(guard, steps[name], reporter)
             except LookInterrupted as stopped:
                 if isinstance(stopped.found, Agreement):
                     comparison.agreement = stopped.found
                     comparison.broken, comparison.unjudged = "", stopped.found.unjudged
                 raise
-            else:
-                judgement = guard.judge(variants[name], comparison.agreement)
-                comparison.broken, comparison.unjudged = judgement.broken_limit, judgement.missing_figures
-                reporter.say(f"{name}: {describe_action_change(comparison.agreement)}; {comparison.agreement.how}")
+            if agreement is not None:
+                comparison.agreement = agreement
+                reporter.say(f"{name}: {describe_action_change(agreement)}; {agreement.how}")
             if comparison.outcome == "held":
                 return
             choosing.refused[name] = comparison.broken or f"not judged: {comparison.unjudged}"

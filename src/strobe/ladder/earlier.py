@@ -121,10 +121,7 @@ class Earlier:
     def __str__(self) -> str:
         several = len(self.ladders) > 1
         many = f"{len(self.ladders)} earlier ladder{'s' * several} of {self._kind} on this machine"
-        others = [ladder for ladder in self.ladders if not self._same_circumstances(ladder)]
-        differ = dict.fromkeys(name for ladder in others for name in self._different(ladder))
-        leave = f"; {len(others)} with another {' or '.join(differ)} exclude no candidate" if others else ""
-        return f"candidates in the order of {many}{leave}; --fresh ignores {'them' if several else 'it'}"
+        return f"candidates in the order of {many}; --fresh ignores {'them' if several else 'it'}"
 
     @property
     def rungs(self) -> list[EarlierRung]:
@@ -168,10 +165,6 @@ class Earlier:
 
     def _same_circumstances(self, ladder: EarlierLadder) -> bool:
         return ladder.under == self._under
-
-    def _different(self, ladder: EarlierLadder) -> list[str]:
-        names = {**self._under, **ladder.under}
-        return [name for name in names if ladder.under.get(name) != self._under.get(name)]
 
     def _read(self) -> list[EarlierLadder]:
         try:

@@ -51,22 +51,17 @@ def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
 
 def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Iterator[Finding]:
     took, interval = whole_ms(last), last.samples.summary.interval
-    largest = max(ladder.needs, key=lambda need: need.ms, default=None)
     at = "the baseline" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}"
-    part, ci = "", ""
+    ci = ""
     if interval is not None and straddles(interval, ladder.target_ms):
         ci = f"; inconclusive: {100 * interval.level:.3g} % CI {ms(interval.low)} to {ms(interval.high)}"
-    if largest is not None and largest.needed_ms:
-        part = f" {largest.part} alone would have to fall from {ms(largest.ms)} to {ms(largest.needed_ms)}."
-    elif largest is not None:
-        part = f" {largest.part}, the largest part with {ms(largest.ms)}, is not enough alone."
     missing = took - ladder.target_ms
     yield Finding(
         rule="target-missed",
         level="warning",
         title=f"A chunk of {result.subject.name} takes {ms(took)}; {ladder.target_hz:g} Hz allows "
         f"{ms(ladder.target_ms)}",
-        found=f"{ms(took)} per chunk, {at}{ci}.{part}",
+        found=f"{ms(took)} per chunk, {at}{ci}.",
         why="A robot that needs one chunk per control tick waits for it. A robot that executes several actions of a "
         "chunk, or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that "
         "takes.",
@@ -138,31 +133,6 @@ def _figures(same: Agreement) -> str:
 def _units(refused: list[Try]) -> str:
     spread = any(attempt.agreement is not None and attempt.agreement.rms is not None for attempt in refused)
     return "σ, the spread of each action dimension" if spread else "the action's own units"
-
-
-def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
-    ladder = result.ladder
-    if ladder is None or not ladder.interleaved:
-        return
-    verdicts = {(c.baseline, c.candidate): c.verdict for c in result.comparisons}
-    pairs = zip(ladder.rungs, ladder.rungs[1:], strict=False)
-    doubtful = [
-        (after, verdict)
-        for before, after in pairs
-        if (verdict := verdicts.get((before.name, after.name))) is not None and verdict.kind != "faster"
-    ]
-    if doubtful:
-        lines = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.sentence}" for rung, verdict in doubtful)
-        yield Finding(
-            rule="rung-without-effect",
-            level="info",
-            title=f"The closing run shows no gain of {', '.join(rung.name for rung, _ in doubtful)}",
-            found=f"{lines}.",
-            why="The gain in the first measurement was small, or the machine's speed has changed since. If several "
-            "treatments were applied together, one may lose what another gains.",
-            do="Take it out of the recipe if it is not exact, or run the command again on a quieter machine.",
-            evidence={"rungs": float(len(doubtful))},
-        )
 
 
 def ways(result: OptimizeResult) -> list[str]:
@@ -281,4 +251,4 @@ def _best(result: OptimizeResult) -> Measurement | None:
     return next((m for m in result.measurements if m.name == chosen and whole_ms(m) > 0), None)
 
 
-RULES = (find_missed_target, find_guard_refusals, flat, find_machine_limit, far_from_the_limit)
+RULES = (find_missed_target, find_guard_refusals, find_machine_limit, far_from_the_limit)

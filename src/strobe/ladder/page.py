@@ -160,7 +160,7 @@ def _describe_figures(result: OptimizeResult, ladder: Ladder, whole: Comparison 
     yield f"{text}."
     if ladder.chosen == first.name:
         if not ladder.met:
-            yield describe_rejections(result, ladder)
+            yield describe_rejections(ladder)
         return
     if whole is not None:
         yield f"{_factor(whole)} as fast as the baseline, which takes {_ms(first)} ms."
@@ -168,17 +168,13 @@ def _describe_figures(result: OptimizeResult, ladder: Ladder, whole: Comparison 
             yield sameness.describe_agreement(whole.agreement)
 
 
-def describe_rejections(result: OptimizeResult, ladder: Ladder) -> str:
+def describe_rejections(ladder: Ladder) -> str:
     """Say that nothing was faster, if all treatments were judged; else how many were."""
     tries = last_tries(ladder)
     judged = [attempt for attempt in tries if attempt.outcome not in UNJUDGED]
     if len(judged) == len(tries):
         return "No treatment made it faster." if tries else "No treatment was tried."
-    limit = result.config.get("time_limit")
-    within = f" in {limit:g} s" if isinstance(limit, int | float) else ""
-    if not judged:
-        return f"No treatment could be judged{within}."
-    return f"{len(judged)} of {len(tries)} treatments could be judged{within}; none of them made it faster."
+    return f"{len(judged)} of {len(tries)} treatments could be judged; none of them made it faster."
 
 
 def _describe_next(result: OptimizeResult, ladder: Ladder, whole: Comparison | None) -> str | None:
@@ -347,7 +343,6 @@ _NEEDS: Columns[Need] = [
     figure("% of the total", lambda need: need.share, units.percent),
     figure("Must fall to (ms)", lambda need: units.ms(need.needed_ms) or "not enough alone", str),
     figure("Faster by", lambda need: need.ms / need.needed_ms if need.needed_ms else None, "{:.1f} ×".format),
-    words("Tried", lambda need: brief("; ".join(need.treatments)) or "nothing"),
 ]
 _TREATMENTS: Columns[tuple[int, str, str | None]] = [
     words("Step", lambda row: str(row[0])),

@@ -15,8 +15,6 @@ from strobe.core.results.data import Data, Finite, Samples
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedEpisodes
 
-AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
-
 
 class InTime(Data):
     """Chunks that took at most ``within_ms``, and what they show of all chunks to come."""
@@ -117,13 +115,6 @@ class Try(Data):
         """Its outcome, in words that stand alone."""
         unrun = self.outcome in ("does not apply", "failed", "not tried")
         return f"{self.outcome}: {self.reason}" if unrun and self.reason else self.reason or self.outcome
-
-
-def part_outcomes(tries: Sequence[Try], part: str) -> list[str]:
-    """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
-    whole = part not in AROUND
-    last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
-    return [f"{attempt.treatment}: {attempt.explanation}" for attempt in last.values()]
 
 
 class Rung(Data):

@@ -19,6 +19,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
 from strobe.core.errors import UserError
+from strobe.core.findings.view import ms
 from strobe.core.measure.guard import Guards, strongest
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
 from strobe.core.studies.shared.machine_state import begin_result
@@ -38,6 +39,7 @@ from strobe.ladder.closing import (
     closing_run,
     confirm,
     drop_rungs,
+    look_closely,
     prove,
     refuse_unplayed,
     start_episodes,
@@ -57,7 +59,6 @@ from strobe.ladder.trial import (
     failure,
     find_last_rungs,
     measure_start_well,
-    milliseconds,
     speedup,
     survey,
     try_rungs_together,
@@ -117,8 +118,7 @@ def optimize(
         result.status, measured = "interrupted", None
         with suppress(KeyboardInterrupt):
             if not interrupted:
-                strategy = climb_by_effect if climber.by_effect else climb_one_by_one
-                for state in strategy(climber, climb):
+                for state in search(climber, climb):
                     climb = state
                 measured = closing_run(climber, climb)
                 result.status = "interrupted" if measured.interrupted else "complete"
@@ -172,7 +172,7 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     bounds, step = Bounds(first, runs.ceiling), Step(baseline_variant, (), first, tried)
     climber = Climber(runs, guard, reporter, began, limit_s, by_effect)
     climb = Climb(aim, earlier, bounds, step, glanced)
-    reporter.say(f"baseline: {milliseconds(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
+    reporter.say(f"baseline: {ms(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
     if aim.start:
@@ -236,6 +236,21 @@ def _answer(choosing: Choosing, climber: Climber, climb: Climb, episodes: Episod
 # Strategies: each is the states of a climb, one after the other; after Ctrl-C the last one has what was accepted.
 
 
+def search(climber: Climber, climb: Climb) -> Iterator[Climb]:
+    """Climb, and check the actions of the highest rung closely; where they break the guard, climb on without it.
+
+    Raises:
+        KeyboardInterrupt: during a run.
+    """
+    if climber.by_effect:
+        yield from climb_by_effect(climber, climb)
+        return
+    while climb.ended is None:
+        for state in climb_one_by_one(climber, climb):
+            yield (climb := state)
+        yield (climb := look_closely(climber, climb))
+
+
 def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
     """Try each candidate in a run of its own, in alternation with the highest rung, until the target or the time limit.
 
@@ -244,7 +259,7 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
     Raises:
         KeyboardInterrupt: during a run.
     """
-    rungs = find_last_rungs(climber, climb)
+    rungs = [] if climb.tries else find_last_rungs(climber, climb)
     if rungs and sum(rung.build_s for rung in rungs) <= climber.remaining_to_try_s(climb):
         yield (climb := try_rungs_together(climber, climb, rungs))
     far = climb.aim.everything or climb.start.ms > settings.FAR * climb.aim.target_ms

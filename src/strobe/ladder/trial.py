@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from strobe.core.errors import UserError, error_line
+from strobe.core.findings.view import ms
 from strobe.core.measure.guard import HELD, Judgement
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.agreement import Agreement
@@ -125,13 +126,13 @@ def attempt(climber: Climber, climb: Climb, candidate: Candidate, sharing: int =
     """
     trial = climb.plan(candidate, begun=True)
     tried = trial.tried
-    before = milliseconds(tried.before_ms)
+    before = ms(tried.before_ms)
     place = (
         f"{tried.part} ({100 * tried.part_share:.0f} % of {before})" if tried.part else f"the whole policy ({before})"
     )
     if others := len(tried.parts) - 1 if tried.part else 0:
         place += f" and {others} other part{'' if others == 1 else 's'}"
-    number = 1 + sum(each.begun for each in climb.trials)
+    number = 1 + sum(each.listed for each in climb.trials)
     head = f"candidate {number}: {candidate.text} on {place}"
     climber.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
     try:
@@ -216,9 +217,9 @@ def _look(climber: Climber, climb: Climb, trial: TriedCandidate, variant: Varian
         again = require_uninterrupted(runs.first_sight([before.variant, variant]))
         before_ms, after_ms = (measurement.samples.summary.median for measurement in again.measurements)
         sight, after = "a second call", again.measurements[-1]
-    shown = f"{milliseconds(after_ms)} in {sight}"
+    shown = f"{ms(after_ms)} in {sight}"
     if after_ms > settings.SLOWER_AT_SIGHT * before_ms:
-        return trial.reject("slower", f"slower: {shown}, {milliseconds(before_ms)} before")
+        return trial.reject("slower", f"slower: {shown}, {ms(before_ms)} before")
     return replace(trial, figures=f"{shown}, {describe_action_change(agreement)}").accept(variant, after)
 
 
@@ -376,8 +377,3 @@ def describe_action_change(agreement: Agreement) -> str:
     if not agreement.worst:
         return f"the same {agreement.of} to the bit"
     return f"{agreement.of} move by {agreement.rms:.2g} σ, {agreement.worst:.2g} σ at most"
-
-
-def milliseconds(value: float) -> str:
-    """Return ``value`` with its unit, in as many figures as it takes."""
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
