@@ -275,8 +275,7 @@ def test_a_missed_target_says_what_must_shrink_and_what_was_tried(plant, climb):
     assert not result.ladder.met
     (need,) = [need for need in result.ladder.needs if need.part == "head"]
     assert 0 < need.needed_ms < need.ms
-    assert len(need.treatments) == 1
-    assert need.treatments[0].startswith("idle=true: ")
+    assert "idle=true" in outcomes(result)
 
 
 def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant, climb):
