@@ -25,7 +25,7 @@ from strobe.policy_cli.subject import build_study_answer
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
 from strobe.sweep import run as sweep_run
-from strobe.sweep.execute import NOT_KEPT, Job, Outcome, _bring_home, read_outcome
+from strobe.sweep.execute import NOT_KEPT, Job, Outcome, _bring_home, read_outcome, write_outcome
 from strobe.sweep.results import Sweep
 from strobe.train import batch_command as batch
 
@@ -150,6 +150,18 @@ def test_runs_that_cannot_be_kept_are_rows_with_their_reason_and_run_again(
     ] * 2
     assert main(asked) == 2
     assert sorted(started) == ["batch_size=1"] * 2 + ["batch_size=2"] * 2
+
+
+def test_a_sweep_whose_cells_all_crash_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def launcher(_: object, jobs: list[Job], live: object) -> Iterator[tuple[Job, Outcome]]:
+        for job in jobs:
+            outcome = Outcome(status="crashed", reason="killed by SIGSEGV", started=NOW, duration_s=1)
+            job.folder.mkdir(parents=True)
+            write_outcome(job.folder, outcome)
+            yield job, outcome
+
+    monkeypatch.setattr(sweep_run, "_launcher", launcher)
+    assert main(["sweep", "breakdown", *TINY, "--grid=batch_size=1,2", f"--sweep_dir={tmp_path / 'sweep'}"]) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:

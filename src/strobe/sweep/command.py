@@ -32,6 +32,8 @@ Further examples:
   strobe sweep compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --grid threads=1,2
   strobe sweep --file=grid.yaml
   strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
+
+Exit code: 0; 1 if no configuration gave a figure, 2 for wrong input, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ def study_cells(config: SweepConfig, live: Live) -> Studied | int:
         sweep.notes += other_work
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
-        return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
+        code = 0 if any(cell.rows for cell in sweep.cells) else 1
+        return Studied(sweep, options, None, None, folder=root, code=code, after=after, held=stack.pop_all())
 
 
 def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], root: Path | None) -> Iterator[str]:
