@@ -20,8 +20,10 @@ The command line is ``strobe --help``; profiling by hand is ``strobe.profiling``
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.errors import UserError, install
 from strobe.version import __version__
 
 __all__ = [
@@ -38,14 +40,16 @@ if TYPE_CHECKING:
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
 def __getattr__(name: str) -> Any:
-    if name in ("load_policy", "apply_recipe", "revert_recipe"):
+    if name in ("load_policy", "apply_recipe", "revert_recipe", "optimize"):
+        if find_spec("lerobot") is None:
+            raise UserError(f"strobe.{name} needs LeRobot: {install('lerobot')}")
+        if name == "optimize":
+            from strobe.ladder.verb import optimize
+
+            return optimize
         import strobe.deploy
 
         return getattr(strobe.deploy, name)
-    if name == "optimize":
-        from strobe.ladder.verb import optimize
-
-        return optimize
     if name in ("breakdown", "compare", "verify"):
         import strobe.core.python
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import strobe
+from strobe.core.errors import UserError
+
 # Python's own finder, which finds what is installed except what is hidden: as if it were not.
 HIDDEN = """
 import importlib.machinery, sys
@@ -46,3 +49,10 @@ def test_functions_of_numpy_need_neither_torch_nor_lerobot(torch_is_there: bool,
     assert answers == ["0.0 cpu", "True", "False"]
     assert "no device 'nonsense'" in refused if torch_is_there else "torch is not installed" in refused
     assert imported == ("['torch']" if torch_is_there else "[]")
+
+
+@pytest.mark.parametrize("name", ["optimize", "load_policy", "apply_recipe", "revert_recipe"])
+def test_what_needs_lerobot_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(strobe, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=rf"^strobe\.{name} needs LeRobot: pip install 'strobe-lab\[lerobot\]'$"):
+        getattr(strobe, name)
