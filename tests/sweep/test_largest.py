@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import sweeps
 
 from strobe.core.errors import UserError
 from strobe.core.processes.fork_server import Server
@@ -124,3 +125,19 @@ def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.Captu
     assert command.run(asked) == 0
     assert "No batch fits" in capsys.readouterr().out
     assert one_server._starts == 1 or one_server.unfit
+
+
+@pytest.mark.parametrize(("tried", "says"), [
+    ({2: True, 8: True, 16: False}, "A batch of 8 fits; the search was stopped between it and 16."),
+    ({2: True, 8: True}, "A batch of 8 fits; larger batches were not tried."),
+    ({2: True, 8: True, 9: False}, "The largest batch that fits is 8."),
+])  # fmt: skip
+def test_a_search_that_was_stopped_claims_no_largest_batch(tried: dict[int, bool], says: str):
+    search = Search(most=1000)
+    cells = []
+    for size, fits in tried.items():
+        search.record_attempt(size, fits)
+        rows = [sweeps.row(10.0, size)] if fits else []
+        cells.append(sweeps.cell({"batch_size": str(size)}, rows, "done" if fits else "out of memory", "at 9 GiB"))
+    sweep = sweeps.line().model_copy(update={"cells": cells})
+    assert command.judge_largest(command.BatchConfig(), search, sweep).sentence == says

@@ -251,12 +251,13 @@ def answer(config: BatchConfig, search: Search, predicted: dict[int, int], root:
         cell.predicted_bytes = predicted.get(_size(cell))
     results = {size: store.load(execution_folder(root, _cell(config.flags, size), 1)) for size in search.fitted}
     samples = {size: result.measurements[0].samples.values for size, result in results.items()}
-    sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
+    sweep.best = [judge_largest(config, search, sweep), *_flat(sweep, samples)]
     sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
     return sweep
 
 
-def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
+def judge_largest(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
+    """Return the largest size that fitted, as far as the search knows it, in words."""
     if search.largest is None:
         smallest = min(sweep.cells, key=_size)
         return Best(
@@ -273,9 +274,11 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     sentence, more = f"The largest batch that fits is {search.largest}.", ""
     if failed is not None:
         more = f"; a batch of {_size(failed)} {_failure_reason(failed)}"
-    elif search.largest >= config.largest:
+        if search.next() is not None:
+            sentence = f"A batch of {search.largest} fits; the search was stopped between it and {_size(failed)}."
+    else:
         sentence = f"A batch of {search.largest} fits; larger batches were not tried."
-        more = f"; {config.largest} was the limit of the search"
+        more = f"; {config.largest} was the limit of the search" if search.largest >= config.largest else ""
     details = [f"{figures}{more}."]
     if not more or failed is None:
         details.append(f"Next: strobe batch … --largest={4 * search.largest}")

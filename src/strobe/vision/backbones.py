@@ -291,7 +291,7 @@ def _weights(folder: Path, config: object, dtype: str | None, notes: list[str]) 
     if needed:
         lack = f"{units.count(len(needed), 'weight')} {'is' if len(needed) == 1 else 'are'} missing"
         raise UserError(
-            f"the weights in {checkpoints.source(folder)} do not fit a {type(module).__name__} "
+            f"the weights in {checkpoints.source(folder)} do not fit {type(module).__name__} "
             f"({lack}, the first is {needed[0]})"
         )
     if missing:

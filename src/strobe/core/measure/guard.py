@@ -181,7 +181,8 @@ class Guard:
                 is beyond the limits of rounding, and not judged where it is within them.
         """
         if agreement.not_finite:  # errors are taken over what is finite, and would vouch for the rest
-            return Judgement("broken", f"{agreement.not_finite:,} numbers are infinite or not a number")
+            are = "number is" if agreement.not_finite == 1 else "numbers are"
+            return Judgement("broken", f"{agreement.not_finite:,} {are} infinite or not a number")
         if agreement.short and self.has_action_limits:  # figures of so few calls may be far from those of all
             return Judgement("not judged", agreement.unjudged)
         judgements = [_judge_exactness(agreement, reordered, self.least)] if self.exact else []

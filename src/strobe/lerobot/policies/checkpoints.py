@@ -168,7 +168,7 @@ def _mismatched_weights(module: nn.Module, read: Any) -> list[str]:
 
 def _mismatch(folder: Path, kind: type, reason: str) -> str:
     return (
-        f"the weights in {source(folder)} do not fit a {kind.__name__} ({reason}); check that config.json "
+        f"the weights in {source(folder)} do not fit {kind.__name__} ({reason}); check that config.json "
         "and model.safetensors belong together and that no --policy flag changes the architecture"
     )
 
