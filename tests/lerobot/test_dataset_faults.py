@@ -208,6 +208,14 @@ def test_a_column_that_policies_read_must_be_there(whole: Path, tmp_path: Path) 
         inputs.from_dataset(_act(), root)
 
 
+def test_images_whose_axes_have_no_names_are_told_in_a_line(whole: Path, tmp_path: Path) -> None:
+    root = broken.copy_dataset(whole, tmp_path / "data")
+    features = json.loads((root / "meta/info.json").read_text())["features"]
+    broken.info(root, features={name: feature | {"names": None} for name, feature in features.items()})
+    with pytest.raises(UserError, match=rf"does not name the axes of {re.escape(FRONT)}: LeRobot needs"):
+        inputs.from_dataset(_act(), root)
+
+
 def test_what_nobody_foresaw_in_a_dataset_is_no_traceback(whole: Path, tmp_path: Path) -> None:
     root = broken.copy_dataset(whole, tmp_path / "data")
     broken.info(root, features={"observation.state": 3, "action": {"dtype": "float32", "shape": "two"}})

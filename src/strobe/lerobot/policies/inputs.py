@@ -86,13 +86,18 @@ def from_dataset(
 ) -> Inputs:
     """Return ``count`` frames spread over a LeRobotDataset; the arguments are those of `DatasetFrames`.
 
-    Raises UserError if the dataset is missing or cannot be read. Faults of frames that were not read are in the notes.
+    Raises UserError if the dataset is missing or cannot be read, or does not name the axes of its images. Faults of
+    frames that were not read are in the notes.
     """
     from lerobot.utils.feature_utils import dataset_to_policy_features
 
     frames = DatasetFrames(
         config, root, repo_id, episodes, video_backend, stacked=_has_tick_dimension(config), seed=seed
     )
+    for name, feature in frames.meta.features.items():
+        if feature["dtype"] in ("image", "video") and len(feature.get("names") or ()) != 3:
+            wanted = '"names": ["height", "width", "channels"]'
+            raise UserError(f"meta/info.json of the data set does not name the axes of {name}: LeRobot needs {wanted}")
     observations = frames.observations(count)
     return Inputs(
         description=frames.describe(len(observations)),
