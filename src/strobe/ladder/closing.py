@@ -108,11 +108,7 @@ def look_closely(climber: Climber, climb: Climb) -> Climb:
 def _check_closely(
     guard: ActionGuard, step: Step, reporter: Climbing
 ) -> tuple[Agreement | None, str | None, str | None]:
-    """Return how the actions of ``step`` agree with the baseline's, the limit that they break, and what is not judged.
-
-    Raises:
-        LookInterrupted: Ctrl-C, after the first call.
-    """
+    """Return how ``step`` agrees with the baseline, the limit that it breaks, and what is not judged."""
     same = guard.same
     assert same is not None  # there is nothing to check otherwise
     reporter.stage(f"the same actions? {step.name}")

@@ -110,8 +110,7 @@ def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Findi
             found=f"{'; '.join(map(_refusal, refused[:_SHOWN]))}{more}; limits: {ladder.guard}.",
             why="The limits hold for this policy on these observations. With random weights, or on inputs that the "
             "policy was not trained for, its actions say little about what a treatment does to the robot.",
-            do=f"If these errors, in {_units(refused)}, do not matter to the robot, set wider limits with --guard. "
-            "Otherwise keep them.",
+            do="If these errors do not matter to the robot, set wider limits with --guard. Otherwise keep them.",
             evidence={"refused": float(len(refused))},
         )
 
@@ -128,11 +127,6 @@ def _figures(same: Agreement) -> str:
     flips = f", {number_in_words(100 * same.flips)} % of decisions flip" if same.flips else ""
     where = f" in {same.worst_dimension}" if same.worst_dimension else ""
     return f"RMS {sigma(same.rms)}, worst {sigma(same.worst)}{where}{flips}"
-
-
-def _units(refused: list[Try]) -> str:
-    spread = any(attempt.agreement is not None and attempt.agreement.rms is not None for attempt in refused)
-    return "σ, the spread of each action dimension" if spread else "the action's own units"
 
 
 def ways(result: OptimizeResult) -> list[str]:

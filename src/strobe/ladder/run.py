@@ -237,11 +237,7 @@ def _answer(choosing: Choosing, climber: Climber, climb: Climb, episodes: Episod
 
 
 def search(climber: Climber, climb: Climb) -> Iterator[Climb]:
-    """Climb, and check the actions of the highest rung closely; where they break the guard, climb on without it.
-
-    Raises:
-        KeyboardInterrupt: during a run.
-    """
+    """Climb, and check the actions of the highest rung closely; where they break the guard, climb on without it."""
     if climber.by_effect:
         yield from climb_by_effect(climber, climb)
         return
