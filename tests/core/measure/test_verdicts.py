@@ -286,3 +286,14 @@ def test_two_processes_that_took_turns_for_a_moment_are_not_told_apart():
     assert drop_short_claim(claim, 4.0, 4.0, baseline_name="here", candidate_name="next") == claim
     level = paired_verdict(2 * noise[0], 2 * noise[1])
     assert drop_short_claim(level, 0.3, 4.0, baseline_name="here", candidate_name="next") == level
+
+
+@pytest.mark.parametrize("of", [2, 3, 10])
+@pytest.mark.parametrize("judge", [paired_verdict, unpaired_verdict])
+def test_calls_that_fill_a_queue_have_no_typical_one_however_many_they_are(judge: Any, of: int):
+    random = np.random.default_rng(of)
+    queue = np.tile([4.0, *[0.05] * (of - 1)], 60 // of) * np.exp(random.normal(0, 0.01, 60))
+    plain = np.exp(random.normal(math.log(3.0), 0.01, 60))
+    for first, second in ((plain, queue), (queue, plain), (queue, 2 * queue)):
+        assert judge(first, second).cause == "a queue"
+    assert judge(plain, np.tile([1.0, 2.0], 30) * plain).cause != "a queue", "a call of twice the time is no queue"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean
 from typing import NamedTuple
 
-SLOW = 3.0  # times the median: a call that fills the queue
+SLOW = 3.0  # times the lower quartile: a call that fills the queue, be it each second one
 MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no typical call stands for the sum
 MUCH_OF_IT = 0.15  # share of the time in slow calls at equal distances, which a machine's hiccups do not have
 REGULAR = 0.8  # share of equal distances between slow calls
@@ -35,7 +35,7 @@ def find_filled_calls(times: Sequence[float]) -> Filled | None:
     """Return the few calls that hold much of ``times`` (ms, in order); None if the typical call stands for all."""
     if len(times) <= _FEWEST:
         return None
-    limit = SLOW * median(times)
+    limit = SLOW * sorted(times)[len(times) // 4]
     slow = [index for index, time in enumerate(times) if time > limit]
     if len(slow) < _FEWEST:
         return None
