@@ -41,6 +41,7 @@ HELD = {
         f"{CONTENTS}::test_a_recipe_that_grows_is_a_line", f"{RECORDINGS}::test_odd_events_are_counted_and_left_out",
         "tests/traces/test_trace_command.py::test_a_hostile_trace_gives_what_it_has",
     ],
+    "A sweep's file sets plain values.": ["tests/sweep/test_grid.py::test_a_file_sets_values_and_names_no_code"],
     "A page shows text as text": [
         "tests/core/report/test_html.py::test_nothing_from_outside_runs_or_becomes_markup",
         "tests/core/report/test_hostile_text.py::test_a_page_gets_no_elements_and_no_attributes",
