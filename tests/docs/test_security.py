@@ -22,6 +22,7 @@ from strobe.loops import event_log
 from strobe.preflight.wiring.read import read_wiring
 from strobe.servers.protocols import groot, groot_messages, lerobot_messages, wire
 from strobe.sweep import grid
+from strobe.traces import occupancy, trace_file
 
 HERE = "tests/docs/test_security.py"
 RECORDINGS, MESSAGES = "tests/rollout/test_damaged_recording.py", "tests/servers/test_lerobot_messages.py"
@@ -63,6 +64,10 @@ HELD = {
     "A packed recording unpacks to a hundred times its size": [
         f"{RECORDINGS}::test_a_recording_of_years_or_of_more_bytes_than_it_has_is_refused"
     ],
+    "A trace has up to 2 GiB of JSON": [
+        "tests/traces/test_trace_file.py::test_more_than_fits_in_memory_is_refused_before_it_is_unpacked",
+        "tests/traces/test_annotations.py::test_a_path_of_annotations_has_a_bound",
+    ],
     "A server's answer has up to 8 MiB.": [f"{MESSAGES}::test_an_answer_takes_no_more_memory_than_it_weighs"],
     "A server's answer changes nothing here.": [f"{MESSAGES}::test_an_answer_changes_nothing_in_this_process"],
     "A server may ask for an observation of 128 MiB": [
@@ -97,7 +102,7 @@ def test_sizes_are_those_in_force() -> None:
         f"name {groot_messages.MOST_LISTED:,} parts",
     ):  # fmt: skip
         assert words in said
-    assert event_log.MOST_UNPACKED[0] == 100
+    assert (event_log.MOST_UNPACKED[0], trace_file.MOST_UNPACKED[0], occupancy.DEEPEST) == (100, 40, 64)
 
 
 def test_no_module_has_a_client_of_its_own() -> None:
