@@ -184,7 +184,7 @@ def _check_group(
         agreement.of, check.agreement = "outputs", agreement
         seen = ordered[: len(pairs)]
         subject.note_inputs(agreement, [visit.observation for visit in seen])
-        agreement.how = describe(seen)
+        agreement.how = describe(seen) + (f", and {len(episode)} in a row" if len(pairs) > len(seen) else "")
         note_uncompared(agreement, pairs)
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
