@@ -7,16 +7,21 @@ for 3 % more, by the clock.
 And of objects that hand out a queue of actions, whose typical call says nothing. Over 2,000 simulated pairs of times at
 most 1 % of the verdicts claim the opposite of what the sums of all calls say, or the same time where these differ by
 over 5 %. Of as many steady calls with a machine's hiccups at most 1 % are taken for a queue.
+
+And of calls that have not ended when they return: none gets a verdict.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
@@ -26,6 +31,7 @@ from rich.progress import track
 from rich.table import Table
 
 import strobe
+from strobe.core.errors import UserError
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.comparison import Verdict
 
@@ -104,6 +110,30 @@ def queues(count: int) -> dict[str, float]:
     return {"queues_wrong": wrong / count, "steady_taken_for_queues": taken / count}
 
 
+def judge_unfinished() -> dict[str, int]:
+    """Return how many calls hand out work that goes on, and how many of them get a verdict on their time."""
+    pool, given = ThreadPool(1), np.ones(3)
+
+    def work(x: np.ndarray) -> np.ndarray:
+        time.sleep(0.01)
+        return x
+
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "a result of a pool": lambda x: pool.apply_async(work, (x,)),
+        "a future": lambda x: futures.submit(work, x),
+        "a partial": lambda x: functools.partial(work, x),
+        "a lambda": lambda x: lambda: work(x),
+        "None while a thread works": lambda x: pool.apply_async(work, (x,)) and None,
+    }
+    judged = 0
+    with ThreadPoolExecutor(1) as futures, contextlib.redirect_stderr(io.StringIO()):
+        for call in kinds.values():
+            with contextlib.suppress(UserError):
+                answer = strobe.compare({"A": work, "B": call}, given, seconds=0.3)
+                judged += not repr(answer).startswith("Not judged")
+    return {"unfinished": len(kinds), "unfinished_judged": judged}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="5 comparisons of each kind: under a minute")
@@ -145,6 +175,8 @@ def main() -> None:
     simulated = queues(200 if arguments.quick else QUEUES)
     console.print(f"queues of actions, simulated: {simulated}")
     sound = all(rate <= WRONG for rate in simulated.values())
+    simulated |= judge_unfinished()
+    sound = sound and not simulated["unfinished_judged"]
     rates = meets_upper_bar(count, claims["itself"], FALSE) and meets_lower_bar(count, claims["planted"], FOUND)
     finish(figures | simulated, sound and rates)
 

@@ -33,7 +33,7 @@ from planted.faults import (
     plant_in_prefix,
     shift_early,
 )
-from planted.unseen import backbone_cases, policy_cases, scale_cases
+from planted.unseen import backbone_cases, object_cases, policy_cases, scale_cases
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -173,6 +173,7 @@ def unseen(console: Console) -> dict[str, Any]:
     cases = [
         *policy_cases(make_gripper_policy("pi05")),
         *scale_cases(),
+        *object_cases(),
         *backbone_cases(),
         *export_cases(act, export_policy(act)),
     ]

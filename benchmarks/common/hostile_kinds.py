@@ -196,15 +196,17 @@ def _sweep(folder: Path) -> Path:
     file = folder / "sweep.yaml"
     file.write_text(
         "study: breakdown\nflags: {policy.type: act, seconds: 2}\ngrid: {batch_size: [1, 2], policy.n: [8]}\n"
-        "cells: [{batch_size: 4}]\nsweep: {parallel: 1}\n"
+        "cells: [{batch_size: 4}]\nsweep: {repeats: 1}\n"
     )
     return file
 
 
 def _read_sweep(file: Path) -> Any:
-    from strobe.sweep.grid import read_file
+    from strobe.sweep.command import read
 
-    return len(read_file(file)["grid"])
+    cells = read([f"--file={file}"]).cells
+    assert not any(word in flag for cell in cells for flag in cell.argv for word in ("evil", "passwd", "path="))
+    return len(cells)
 
 
 def _trials(folder: Path) -> Path:

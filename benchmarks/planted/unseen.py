@@ -5,15 +5,19 @@ Each case gives the judgement that the product makes of a policy or a backbone t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import torch
 from planted.faults import Planted, plant_in_output
 from planted.scales import cases
 from torch import Tensor
 
+import strobe
 from strobe.core.measure.agreement import agree_features
 from strobe.core.measure.guard import Guard, Guards, Judgement
 from strobe.core.sameness.check import Sameness
@@ -49,6 +53,50 @@ def scale_cases() -> Iterator[Case]:
         found = same.check(Variant(name, (fault,)), plan(same.count, rtc=False))
         guard = Guards().strictest_guard([fault.effect])
         yield name, str(guard), guard.judge(found)
+
+
+def object_cases() -> Iterator[Case]:
+    """Objects and functions in Python that differ where `strobe.verify` once did not look."""
+    deep = functools.reduce(lambda held, _: [held], range(200), 0.0)
+    outputs: dict[str, tuple[object, object]] = {
+        "a whole number past 2⁵³": (np.array([2**53]), np.array([2**53 + 1])),
+        "another mask": (np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])),
+        "another decimal": (Decimal("0.1"), Decimal("0.2")),
+        "200 levels deep": (deep, [deep]),
+        "an object without public fields": (object(), object()),
+        "not a number on both sides": (np.full(3, np.nan), np.full(3, np.nan)),
+    }
+    pairs: dict[str, tuple[object, object]] = {
+        name: (functools.partial(_answer, one), functools.partial(_answer, other))
+        for name, (one, other) in outputs.items()
+    }
+    pairs["state that decays by 0.6 in place of 0.5"] = Decaying(0.5), Decaying(0.6)
+    inputs = [np.full(3, float(number)) for number in range(3)]
+    for name, (before, after) in pairs.items():
+        (check,) = strobe.verify(before, after, inputs, guard="largest_error<=1e-6").checks
+        yield f"in Python: {name}", check.guard, Judgement(check.outcome, check.broken or check.unjudged)
+    (check,) = strobe.verify(np.sin, np.sin, inputs[:1] * 12, guard="largest_error<=1e-6").checks
+    yield "in Python: 12 inputs that are one", check.guard, Judgement(check.outcome, check.unjudged)
+
+
+class Decaying:
+    """A policy that keeps a share of what it saw, until it is reset."""
+
+    def __init__(self, share: float) -> None:
+        self.share, self.kept = share, np.zeros(3)
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self.kept = np.zeros(3)
+
+    def infer(self, x: np.ndarray) -> np.ndarray:
+        """Return what is kept."""
+        self.kept = self.share * self.kept + x
+        return self.kept
+
+
+def _answer(held: object, x: np.ndarray) -> object:
+    return held if isinstance(held, np.ndarray) else {"action": x, "more": held}
 
 
 def backbone_cases() -> Iterator[Case]:

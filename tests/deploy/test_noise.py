@@ -13,22 +13,17 @@ from strobe.core.devices.accelerators import generator_states as noise_state
 from strobe.deploy.twin import OwnNoise
 
 DRAWS: dict[str, Callable[[], Tensor]] = {
-    "randn": lambda: torch.randn(5, 7),
-    "rand": lambda: torch.rand(3, dtype=torch.float64),
-    "randn_like": lambda: torch.randn_like(torch.zeros(33)),
-    "rand_like": lambda: torch.rand_like(torch.zeros(33)),
+    "randn": lambda: torch.randn(5, 7), "rand": lambda: torch.rand(3, dtype=torch.float64),
+    "randn_like": lambda: torch.randn_like(torch.zeros(33)), "rand_like": lambda: torch.rand_like(torch.zeros(33)),
     "normal": lambda: torch.normal(mean=0.0, std=2.0, size=(4, 20)),
     "normal of a tensor": lambda: torch.normal(torch.zeros(20), 1.0),
-    "normal_": lambda: torch.empty(40).normal_(1.0, 3.0),
-    "uniform_": lambda: torch.empty(40).uniform_(-1, 1),
-    "randint": lambda: torch.randint(3, 1000, (9,)),
-    "randint of one bound": lambda: torch.randint(1000, (9,)),
-    "randint_like": lambda: torch.randint_like(torch.zeros(9), 1000),
-    "randperm": lambda: torch.randperm(50),
+    "normal_": lambda: torch.empty(40).normal_(1.0, 3.0), "uniform_": lambda: torch.empty(40).uniform_(-1, 1),
+    "randint": lambda: torch.randint(3, 1000, (9,)), "randint of one bound": lambda: torch.randint(1000, (9,)),
+    "randint_like": lambda: torch.randint_like(torch.zeros(9), 1000), "randperm": lambda: torch.randperm(50),
     "bernoulli": lambda: torch.bernoulli(torch.full((30,), 0.5)),
     "multinomial": lambda: torch.multinomial(torch.ones(30), 10),
     "a distribution": lambda: torch.distributions.Beta(1.5, 1.0).sample((4,)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("inference", [False, True])

@@ -22,6 +22,7 @@ from strobe.loops import event_log
 from strobe.preflight.wiring.read import read_wiring
 from strobe.servers.protocols import groot, groot_messages, lerobot_messages, wire
 from strobe.sweep import grid
+from strobe.traces import occupancy, trace_file
 
 HERE = "tests/docs/test_security.py"
 RECORDINGS, MESSAGES = "tests/rollout/test_damaged_recording.py", "tests/servers/test_lerobot_messages.py"
@@ -41,6 +42,7 @@ HELD = {
         f"{CONTENTS}::test_a_recipe_that_grows_is_a_line", f"{RECORDINGS}::test_odd_events_are_counted_and_left_out",
         "tests/traces/test_trace_command.py::test_a_hostile_trace_gives_what_it_has",
     ],
+    "A sweep's file sets plain values.": ["tests/sweep/test_grid.py::test_a_file_sets_values_and_names_no_code"],
     "A page shows text as text": [
         "tests/core/report/test_html.py::test_nothing_from_outside_runs_or_becomes_markup",
         "tests/core/report/test_hostile_text.py::test_a_page_gets_no_elements_and_no_attributes",
@@ -61,6 +63,10 @@ HELD = {
     ],
     "A packed recording unpacks to a hundred times its size": [
         f"{RECORDINGS}::test_a_recording_of_years_or_of_more_bytes_than_it_has_is_refused"
+    ],
+    "A trace has up to 2 GiB of JSON": [
+        "tests/traces/test_trace_file.py::test_more_than_fits_in_memory_is_refused_before_it_is_unpacked",
+        "tests/traces/test_annotations.py::test_a_path_of_annotations_has_a_bound",
     ],
     "A server's answer has up to 8 MiB.": [f"{MESSAGES}::test_an_answer_takes_no_more_memory_than_it_weighs"],
     "A server's answer changes nothing here.": [f"{MESSAGES}::test_an_answer_changes_nothing_in_this_process"],
@@ -96,7 +102,7 @@ def test_sizes_are_those_in_force() -> None:
         f"name {groot_messages.MOST_LISTED:,} parts",
     ):  # fmt: skip
         assert words in said
-    assert event_log.MOST_UNPACKED[0] == 100
+    assert (event_log.MOST_UNPACKED[0], trace_file.MOST_UNPACKED[0], occupancy.DEEPEST) == (100, 40, 64)
 
 
 def test_no_module_has_a_client_of_its_own() -> None:

@@ -83,8 +83,10 @@ def test_the_damaged_file_is_named_before_anything_is_run(
 
 
 @pytest.mark.parametrize(
-    "odd", [{"prompt": 5}, {"inputs": {}}, {"files": {"../outside": ""}}, {"precision": "int8"}, {"format": "torch"}]
-)
+    "odd", [
+        {"prompt": 5}, {"inputs": {}}, {"files": {"../outside": ""}}, {"precision": "int8"}, {"format": "torch"},
+        {"files": {}}, {"noise": [{"kind": "normal", "shape": [10**6] * 2}]}, {"noise": [{"kind": [], "shape": [1]}]},
+    ])  # fmt: skip
 def test_odd_values_in_the_manifest_are_a_line(odd: dict[str, Any], folder: Path) -> None:
     say(folder, **odd)
     seal(folder) if "files" not in odd else None
@@ -103,7 +105,8 @@ def test_what_an_export_may_do_is_not_taken_from_its_folder(folder: Path) -> Non
     ("name", "given", "said"),
     [
         (IMAGE, np.full((1, 3, 8, 8), 200, np.uint8), "is uint8, and the policy takes float32.*divide by 255"),
-        (IMAGE, np.full((1, 3, 8, 8), 200, np.float32), "reaches 200.*divide by 255"),
+        (IMAGE, np.full((1, 3, 8, 8), 200, np.float32), "has 200 to 200.*divide by 255"),
+        (IMAGE, np.full((1, 3, 8, 8), -0.9, np.float32), "has -0.9 to -0.9: images are from 0 to 1"),
         (STATE, np.full((1, 6), np.nan, np.float32), "has infinite values or NaN"),
         (STATE, np.full((1, 6), 1e300), "has infinite values or NaN"),  # beyond float32
         (STATE, np.zeros((1, 6), int), "is int64, and the policy takes float32"),

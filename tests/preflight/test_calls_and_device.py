@@ -130,20 +130,13 @@ def test_a_device_that_is_not_known_is_not_judged(stage: Wired):
 @pytest.mark.parametrize(
     ("system", "kind", "files", "torch", "there"),
     [
-        ("Linux", "cuda", [], "2.9", False),
-        ("Linux", "cuda", ["nvme0", "nvram"], "2.9", False),
-        ("Linux", "cuda", ["nvidia0"], "2.9", None),
-        ("Linux", "cuda", ["dxg"], "2.9", None),
-        ("Linux", "cuda", ["nvidia0"], "2.9+cpu", False),
-        ("Linux", "xpu", ["dri"], None, None),
-        ("Darwin", "cuda", [], "2.9", False),
-        ("Darwin", "mps", [], "2.9", None),
-        ("Linux", "mps", [], "2.9", False),
-        ("Windows", "cuda", [], "2.9", None),
-        ("Linux", "cpu", [], None, True),
-        ("Linux", "hpu", [], "2.9", None),
+        ("Linux", "cuda", [], "2.9", False), ("Linux", "cuda", ["nvme0", "nvram"], "2.9", False),
+        ("Linux", "cuda", ["nvidia0"], "2.9", None), ("Linux", "cuda", ["dxg"], "2.9", None),
+        ("Linux", "cuda", ["nvidia0"], "2.9+cpu", False), ("Linux", "xpu", ["dri"], None, None),
+        ("Darwin", "cuda", [], "2.9", False), ("Darwin", "mps", [], "2.9", None), ("Linux", "mps", [], "2.9", False),
+        ("Windows", "cuda", [], "2.9", None), ("Linux", "cpu", [], None, True), ("Linux", "hpu", [], "2.9", None),
     ],
-)
+)  # fmt: skip
 def test_without_torch_only_an_absence_is_known(
     system: str, kind: str, files: list[str], torch: str | None, there: bool | None, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -158,25 +158,19 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 
 WRONG = {
-    odd_data: "are not as LeRobot writes them",
-    a_copy_that_changes_nothing: "already match its frames",
-    a_copy_of_no_data: "add --dataset.root=DATA",
-    missing_port: "lerobot-rollout lacks --robot.port=…",
+    odd_data: "are not as LeRobot writes them", a_copy_that_changes_nothing: "already match its frames",
+    a_copy_of_no_data: "add --dataset.root=DATA", missing_port: "lerobot-rollout lacks --robot.port=…",
     episodes_of_no_data_set: "add --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
     missing_folder: "there is no folder ./nowhere; use a policy's folder or its Hub id",
-    missing_config: "there is no config.json in it",
-    broken_config: "config.json cannot be read",
-    broken_processor: "policy_preprocessor.json is not a JSON object",
-    broken_statistics: "safetensors cannot be read",
+    missing_config: "there is no config.json in it", broken_config: "config.json cannot be read",
+    broken_processor: "policy_preprocessor.json is not a JSON object", broken_statistics: "safetensors cannot be read",
     hub_only_policy: "somebody/some_policy is not a folder, and the Hub has no such model",
-    old_dataset: "it is in LeRobot's format v2.1",
-    missing_dataset: "no LeRobotDataset at",
-    missing_policy: "--policy.path=FOLDER",
-    a_model: "--model has no actions",
+    old_dataset: "it is in LeRobot's format v2.1", missing_dataset: "no LeRobotDataset at",
+    missing_policy: "--policy.path=FOLDER", a_model: "--model has no actions",
     odd_features: "are not as LeRobot writes them",
     unknown_rollout_flag: "lerobot-rollout has no flag --durration: did you mean '--duration'?",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)

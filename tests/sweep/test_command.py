@@ -87,6 +87,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
         (["breakdown", *TINY, "--grid=threads=1,2"], "both a flag and an axis"),
         (["breakdown", *TINY, "--grid=batch_size=1", "--output_dir=x"], "--sweep_dir"),
         (["breakdown", *TINY, "--grid=batch_size=1", "--best=speed"], "no metric 'speed'"),
+        (["breakdown", *TINY, *(f"--grid={axis}=1,2,3,4" for axis in "abcdefgh")], "65,536 combinations"),
         (["--file=none.yaml"], "no such file"),
     ],
 )
@@ -107,9 +108,6 @@ def test_cells_that_cannot_run_are_told_before_any_does(tmp_path: Path) -> None:
     assert "must be at least 1" in lines[1]
     assert "batch_size=two" in lines[2]
     assert not (tmp_path / "s").exists()
-
-
-def test_values_of_the_policy_are_checked_too(tmp_path: Path) -> None:
     asked = ["breakdown", *TINY, "--grid=policy.vision_backbone=resnet18,vgg", f"--sweep_dir={tmp_path}/s"]
     with pytest.raises(UserError, match=r"1 of 2 cells are refused[\s\S]*vgg"):
         command.run(asked)

@@ -17,9 +17,6 @@ WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_x.-", min_size=1, max_size
 @given(st.lists(WORDS, min_size=1, max_size=6, unique=True))
 def test_an_axis_is_read_as_it_was_written(values: list[str]) -> None:
     assert grid.parse_axis(f"policy.thing={','.join(values)}") == ("policy.thing", values)
-
-
-def test_commas_in_brackets_and_quotes_do_not_separate() -> None:
     assert grid.parse_axis("phases=[inference, training step],[inference]")[1] == [
         "[inference, training step]",
         "[inference]",
@@ -35,7 +32,7 @@ def test_what_cannot_be_read_is_told_in_one_line(text: str) -> None:
     assert "--grid" in str(told.value)
 
 
-def test_cells_are_all_combinations_and_none_twice() -> None:
+def test_cells_are_all_combinations_and_none_twice_whatever_its_settings_came_from() -> None:
     more = [{"a": "1", "b": "x"}, {"a": "9", "b": "x"}]
     cells = grid.cells("breakdown", ["--policy.type=act"], {"a": ["1", "2"], "b": ["x", "y"]}, more)
     assert [dict(cell.settings) for cell in cells] == [
@@ -46,24 +43,20 @@ def test_cells_are_all_combinations_and_none_twice() -> None:
         {"a": "9", "b": "x"},
     ]
     assert cells[0].argv == ("--policy.type=act", "--a=1", "--b=x")
-
-
-def test_a_cell_is_the_same_whether_a_setting_is_a_flag_or_an_axis() -> None:
+    # Whether a setting is a flag or an axis.
     one = grid.cells("breakdown", ["--policy.type=act", "--b=x"], {"a": ["1"]})
     other = grid.cells("breakdown", ["--policy.type=act"], {"a": ["1"], "b": ["x"]})
     assert one[0].key == other[0].key
     assert grid.cells("compare", ["--policy.type=act", "--b=x"], {"a": ["1"]})[0].key != one[0].key
 
 
-def test_a_checkpoint_that_was_trained_on_is_another_cell(tmp_path: Path) -> None:
+def test_a_checkpoint_or_a_factory_that_changed_is_another_cell(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"12")
     before = grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})
     assert grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})[0].key == before[0].key
     (tmp_path / "model.safetensors").write_bytes(b"123")
     assert grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})[0].key != before[0].key
 
-
-def test_a_factory_whose_file_or_neighbour_changed_is_another_cell(tmp_path: Path) -> None:
     flag = f"--policy.factory={tmp_path / 'mine.py'}:make"
 
     def key() -> str:
@@ -81,13 +74,6 @@ def test_a_factory_whose_file_or_neighbour_changed_is_another_cell(tmp_path: Pat
     of_module = grid.cells("breakdown", ["--policy.factory=mine.policies:make"], {"a": ["1"]})
     assert grid.swept_subject(of_module) == "mine.policies"
     assert grid.swept_subject(grid.cells("breakdown", [], {"policy.factory": ["a.py:make", "b.py:make"]})) == "policies"
-
-
-def test_an_axis_that_is_also_a_flag_and_an_empty_grid_are_refused() -> None:
-    with pytest.raises(UserError, match="both a flag and an axis"):
-        grid.cells("breakdown", ["--a=1"], {"a": ["1", "2"]})
-    with pytest.raises(UserError, match="nothing to sweep"):
-        grid.cells("breakdown", ["--a=1"], {})
 
 
 @settings(deadline=None)
@@ -133,6 +119,33 @@ def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:
     assert read["grid"] == {"batch_size": ["8", "16"]}
     assert read["cells"] == [{"batch_size": "64", "image_size": "240x320"}]
     assert read["sweep"] == ["--repeats=2"]
+    # What the command line says stands in the file's place, whatever the file has.
+    file.write_text("flags: {policy.path: evil, seed: 1}\ngrid: {recipe: [evil]}\nsweep: {sweep_dir: evil}\n")
+    assert grid.read_file(file, {"policy.path", "recipe", "sweep_dir"})["flags"] == ["--seed=1"]
+
+
+def test_a_file_sets_values_and_names_no_code(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    for text in (
+        "flags: {policy.factory: 'evil:make'}", "flags: {policy-path: evil}", "flags: {env.hub_path: evil}",
+        "flags: {policy.discover_packages_path: evil}", "flags: {env: {package_name: evil}}", "grid: {recipe: [evil]}",
+        "flags: {policy.vlm_base: evil}", "flags: {policy.vlm_model_name: a/b}", "flags: {profile_functions: 'evil:f'}",
+        "flags: {variant: ['a: precision=bf16', 'b: python = evil']}", "grid: {variant: ['a: exported=evil']}",
+        "cells: [{seed: 1, policy.path: evil}]", "sweep: {launcher: ray}", "sweep: {ray.address: 'evil:6379'}",
+        "sweep: {sweep_dir: evil}", "sweep: {grid: 'policy.factory=evil.py:make'}",
+    ):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(UserError, match="names code, a file or an address, which only your own command line may"):
+            grid.read_file(file)
+    file.write_text(
+        "flags: {policy.type: pi05, policy.dtype: bfloat16, phases: [training forward], policy.scheduler_name: cosine,"
+        "  policy.pretrained_backbone_weights: ResNet18_Weights.IMAGENET1K_V1, env.type: pusht,"
+        "  rename_map: {observation.image: observation.images.top}, policy.prompt_template: 'do {x}',"
+        "  variant: ['a: precision=bf16, precision.part=model.backbone', 'b: rtc.execution_horizon=10']}\n"
+        "grid: {image_size: [240x320], learning_rate: [1e-4, .5]}\n"
+        "sweep: {best: throughput where policy.vision_backbone=resnet18, memory_gib: 8, order_seed: 3}\n"
+    )
+    assert len(grid.read_file(file)["flags"]) == 9
 
 
 @pytest.mark.parametrize(
@@ -145,6 +158,7 @@ def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:
         ("grid: {a: [1, 1]}", "given twice"),
         ("cells: [3]", "must be settings"),
         ("flags: 3", "must be a dict"),
+        ("grid: {seed: &a [1, 2], threads: *a}", "anchors are not read"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(tmp_path: Path, text: str, says: str) -> None:
@@ -153,8 +167,3 @@ def test_a_wrong_file_is_told_in_one_line(tmp_path: Path, text: str, says: str) 
     with pytest.raises(UserError, match=says) as told:
         grid.read_file(file)
     assert "\n" not in str(told.value)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file"):
-        grid.read_file(tmp_path / "none.yaml")

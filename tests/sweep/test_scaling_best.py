@@ -52,7 +52,7 @@ def test_a_power_is_found_over_groups_of_any_height(exponent: float, height: flo
     assert not found.curved
 
 
-def test_a_price_per_sample_beside_a_fixed_part_is_told_as_a_line() -> None:
+def test_a_line_is_told_with_its_fixed_part_and_what_has_no_shape_says_so() -> None:
     (found,) = scalings([BATCH], [cell([10 + 3 * batch] * 6, batch) for batch in (1, 2, 4, 8)])
     assert found.slope == pytest.approx(3)
     assert found.fixed == pytest.approx(10)
@@ -60,23 +60,17 @@ def test_a_price_per_sample_beside_a_fixed_part_is_told_as_a_line() -> None:
     assert "3 ms" in found.sentence
     assert "per sample" in found.sentence
 
-
-def test_two_values_give_an_exponent_but_no_shape() -> None:
     axis = Axis(name="batch_size", values=["1", "2"], numbers=[1, 2], unit="samples")
     (found,) = scalings([axis], [cell([5.0] * 6, 1), cell([10.0] * 6, 2)])
     assert found.exponent == pytest.approx(1)
     assert found.interval is None
     assert "not tested" in found.sentence
 
-
-def test_what_follows_neither_shape_says_so() -> None:
     times = {1: 10.0, 2: 10.0, 4: 60.0, 8: 60.0}
     (found,) = scalings([BATCH], [cell([times[batch]] * 6, batch) for batch in (1, 2, 4, 8)])
     assert found.curved
     assert "look at the plot" in found.sentence
 
-
-def test_an_axis_that_the_phase_ignores_has_no_law_of_growth() -> None:
     cells = [cell([10.0 + 0.1 * batch] * 6, 1, batch_size=str(batch)) for batch in (8, 16)]
     axis = Axis(name="batch_size", values=["8", "16"], numbers=[8, 16], unit="samples")
     (found,) = scalings([axis], cells)
@@ -94,15 +88,13 @@ def test_an_exponent_whose_interval_includes_none_is_no_effect_and_a_wide_one_is
     assert wide.sentence.startswith("scaling exponent of training step time over batch_size: inconclusive")
 
 
-def test_memory_is_fitted_where_it_is_known_and_failed_cells_are_left_out() -> None:
+def test_memory_is_fitted_where_it_is_known_without_failed_cells_and_unlike_machines() -> None:
     cells = [cell([batch * 1.0] * 6, batch, memory=2**30 * batch) for batch in (1, 2, 4)]
     cells.append(Cell(key="x", settings={"batch_size": "8"}, status="out of memory", reason="too much"))
     time, memory = scalings([BATCH], cells)
     assert (time.figure, memory.figure) == ("time", "memory")
     assert time.points == memory.points == 3
 
-
-def test_values_measured_on_unlike_machines_are_never_fitted_together() -> None:
     apart = [cell([5.0] * 6, 1, machine=0), cell([50.0] * 6, 2, machine=1)]
     assert scalings([BATCH], apart) == []
 

@@ -8,7 +8,7 @@ import pytest
 from support.examples.made_trace import annotation, operator, step, training, work
 
 from strobe.traces.annotations import iterations, parts
-from strobe.traces.occupancy import Nest
+from strobe.traces.occupancy import DEEPEST, Nest
 from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import TraceIterations, TracePart
 
@@ -67,3 +67,9 @@ def test_a_thread_without_annotations_works_for_the_main_one():
     assert seen["backward",].work == seen["backward", "layer"].work == 1
     elsewhere = cut([annotation("backward", 0, 100), annotation("own", 10, 30, tid=2), *backward])
     assert (elsewhere["own",].work, elsewhere["backward",].work) == (1, 0)
+
+
+def test_a_path_of_annotations_has_a_bound():
+    found = cut([annotation(f"level {place}", place, 10_000 - 2 * place) for place in range(2_000)])
+    assert (len(found), max(map(len, found))) == (2_000, DEEPEST + 1)
+    assert list(found)[-1][:2] == ("level 0", "level 1")

@@ -98,18 +98,11 @@ HOSTILE = "\x1b[31m<script>alert(1)</script>[red]{{7*7}}\n# h\ud800"
 
 def hostile_events() -> list[Any]:
     bad: list[Any] = [
-        {**operator("a", 0, 1), "dur": float("nan")},
-        {**operator("a", 0, 1), "dur": -5},
-        {**operator("a", 0, 1), "ts": 10**300},
-        {**operator("a", 0, 1), "ts": "now"},
-        {**operator("a", 0, 1), "ts": 0},
-        {**operator("a", 0, 1), "name": {"x": 1}},
-        {**operator(HOSTILE, 0, 9), "tid": [1], "pid": {"a": 1}, "args": 3},
-        {**operator(HOSTILE, 9, 9, **{"Input Dims": [[[["x"]]], 3, "<b>"]}), "ph": ["X"]},
-        [17],
-        None,
-        "text",
-    ]
+        {**operator("a", 0, 1), "dur": float("nan")}, {**operator("a", 0, 1), "dur": -5},
+        {**operator("a", 0, 1), "ts": 10**300}, {**operator("a", 0, 1), "ts": "now"}, {**operator("a", 0, 1), "ts": 0},
+        {**operator("a", 0, 1), "name": {"x": 1}}, {**operator(HOSTILE, 0, 9), "tid": [1], "pid": {"a": 1}, "args": 3},
+        {**operator(HOSTILE, 9, 9, **{"Input Dims": [[[["x"]]], 3, "<b>"]}), "ph": ["X"]}, [17], None, "text",
+    ]  # fmt: skip
     named = [annotation(HOSTILE, place * 1000, 990) for place in range(4)]
     copies = work(800, 100, 500, 90, f"Memcpy {HOSTILE}", cat="gpu_memcpy", stream=HOSTILE, device=HOSTILE)
     return [*training(), *named, *copies, *work(801, 0, 3000, 90, HOSTILE), *bad]

@@ -84,7 +84,10 @@ def test_more_than_fits_in_memory_is_refused_before_it_is_unpacked(tmp_path, nam
     monkeypatch.setattr(trace_file, "LARGEST", 2**20)
     monkeypatch.setattr(trace_file, "_PIECE", 2**16)
     file = write(tmp_path / name, " " * 2**22)
-    with pytest.raises(UserError, match="trace fewer steps"):
+    with pytest.raises(UserError, match=r"has more than 1 MiB of JSON: trace fewer steps"):
+        read_trace(file)
+    monkeypatch.setattr(trace_file, "MOST_UNPACKED", (40, 2**18))  # a few kilobytes of such a file are gigabytes
+    with pytest.raises(UserError, match="no trace packs so well" if name.endswith(".gz") else "trace fewer steps"):
         read_trace(file)
 
 

@@ -76,22 +76,15 @@ def test_a_checkpoint_s_config_is_taken_and_overridden(recording: Path, tmp_path
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("--num_wrokers=3", "did you mean '--num_workers'"),
-        ("--policy.chunksize=3", "did you mean 'chunk_size'"),
-        ("--dataset.rot=3", "did you mean '--dataset.root'"),
-        ("--num_workers=many", "num_workers.*int|int.*many"),
-        ("--num_workers=-1", "at least 0"),
-        ("--batch_size=0", "at least 1"),
-        ("--policy.type=atc", "did you mean 'act'"),
-        ("--policy.chunk_size=3", "chunk size"),
-        ("--policy.device=cuda:99", "device"),
-        ("--dataloader_multiprocessing_context=frok", "frok"),
-        ("--dataset.root=/nowhere", "no LeRobotDataset at /nowhere"),
-        ("--config_path=/nowhere.json", "/nowhere.json"),
-        ("stray", "'stray' is not a flag"),
-        ("--help", "lerobot-train --help"),
+        ("--num_wrokers=3", "did you mean '--num_workers'"), ("--policy.chunksize=3", "did you mean 'chunk_size'"),
+        ("--dataset.rot=3", "did you mean '--dataset.root'"), ("--num_workers=many", "num_workers.*int|int.*many"),
+        ("--num_workers=-1", "at least 0"), ("--batch_size=0", "at least 1"),
+        ("--policy.type=atc", "did you mean 'act'"), ("--policy.chunk_size=3", "chunk size"),
+        ("--policy.device=cuda:99", "device"), ("--dataloader_multiprocessing_context=frok", "frok"),
+        ("--dataset.root=/nowhere", "no LeRobotDataset at /nowhere"), ("--config_path=/nowhere.json", "/nowhere.json"),
+        ("stray", "'stray' is not a flag"), ("--help", "lerobot-train --help"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_flag_is_one_line(training_flags: list[str], wrong: str, said: str) -> None:
     kept = [flag for flag in training_flags if flag.split("=")[0] != wrong.split("=")[0]]
     with pytest.raises(UserError, match=said) as caught:

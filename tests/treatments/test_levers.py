@@ -283,19 +283,12 @@ def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("amb", "did you mean 'amp'"),
-        ("amp=int8", "amp=int8"),
-        ("fused=yes", "takes no value"),
-        ("accumulate", "whole number"),
-        ("cudnn", "benchmark or default"),
-        ("tf32=yes", "true or false"),
-        ("accumulate=1", "at least 2"),
-        ("amp,amp", "twice"),
-        ("fused+foreach", "twice"),
-        ("compile=fast", "compile=fast"),
-        ("", "no lever"),
+        ("amb", "did you mean 'amp'"), ("amp=int8", "amp=int8"), ("fused=yes", "takes no value"),
+        ("accumulate", "whole number"), ("cudnn", "benchmark or default"), ("tf32=yes", "true or false"),
+        ("accumulate=1", "at least 2"), ("amp,amp", "twice"), ("fused+foreach", "twice"),
+        ("compile=fast", "compile=fast"), ("", "no lever"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_lever_is_told_in_a_line(text: str, said: str):
     with pytest.raises(UserError, match=said):
         parse_levers(text)

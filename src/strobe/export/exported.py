@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "format": str, "model": str, "policy": str, "precision": str, "inputs": list, "noise": list,
     "prompt": (dict, NoneType), "chunk": list, "files": dict,
 }  # fmt: skip
+DRAWS = {"normal": torch.randn, "uniform": torch.rand}
+MOST_DRAWN = 2**24  # numbers of noise
 # What computing in a precision does to the actions at most. An export in float32 only sums in another order.
 EFFECTS: dict[str, Effect] = {"fp32": "exact", "bf16": "rounding", "int8": "lossy"}
 
@@ -53,10 +56,14 @@ def manifest(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: {MANIFEST} lacks {', '.join(missing)}: export the policy again")
     odd = [name for name, kind in KEYS.items() if not isinstance(said[name], kind)]
     odd += [name for name in said["files"] if Path(name).name != name] if not odd else []
-    if not odd and said["precision"] not in getattr(FORMATS.get(said["format"]), "precisions", ()):
-        odd = ["precision"]
-    if not odd and not is_form(said["prompt"]):
-        odd = ["prompt"]
+    if not odd:
+        sound = {
+            "files": {MANIFEST, PROGRAM, said["model"]} <= said["files"].keys(),
+            "precision": said["precision"] in getattr(FORMATS.get(said["format"]), "precisions", ()),
+            "prompt": is_form(said["prompt"]),
+            "noise": all(map(_is_draw, said["noise"])),
+        }
+        odd = [name for name, right in sound.items() if not right]
     if odd:
         raise UserError(f"{folder}: {MANIFEST} has an invalid value for {odd[0]}: export the policy again")
     if damage := describe_damage(folder, said):
@@ -118,7 +125,7 @@ class ExportedPolicy(Treatment):
             arrays = {name: value.numpy() for name, value in preprocessed_tensors(before, observation).items()}
             task = observation.get("task") or ""
             torch.manual_seed(seed)
-            noise = [_draw_noise(wanted).numpy() for wanted in self.about["noise"]]
+            noise = [DRAWS[wanted["kind"]](wanted["shape"]).numpy() for wanted in self.about["noise"]]
             return arrays, task if isinstance(task, str) else task[0], noise
 
         return feed
@@ -144,8 +151,9 @@ def is_float32(policy: PolicySubject) -> bool:
     return all(weight.dtype == torch.float32 for weight in policy.policy.parameters() if weight.is_floating_point())
 
 
-def _draw_noise(wanted: dict[str, Any]) -> Tensor:
-    return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
+def _is_draw(wanted: Any) -> bool:
+    shape = wanted.get("shape") if isinstance(wanted, dict) and str(wanted.get("kind")) in DRAWS else None
+    return isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape) and math.prod(shape) <= MOST_DRAWN
 
 
 def read_export_group(folder: Path, inside: Effect = "exact") -> tuple[str, tuple[RecipeTreatment, ...]]:

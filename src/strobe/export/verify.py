@@ -128,15 +128,15 @@ def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int)
 def _own_inputs(subject: PolicySubject, observation: Observation, index: int) -> list[Entry]:
     own, made = preprocessed_tensors(split(subject).words, observation), record(subject, index)
     given = [_entry(name, own[name]) for name in made.inputs]
-    return _sort_by_stage([*given, *(_noise(number, drawn) for number, (_, drawn) in enumerate(made.noise, 1))])
+    draws = [_entry(f"draw {number}", drawn, "noise") for number, (_, drawn) in enumerate(made.noise, 1)]
+    return _sort_by_stage([*given, *draws])
 
 
 def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: Observation, seed: int) -> list[Entry]:
     given, noise = export.prepare_inputs(subject, observation, seed)
     arrays = [_entry(name, torch.from_numpy(np.asarray(value))) for name, value in given.items()]
-    return _sort_by_stage(
-        [*arrays, *(_noise(number, torch.from_numpy(drawn)) for number, drawn in enumerate(noise, 1))]
-    )
+    draws = [_entry(f"draw {number}", torch.from_numpy(drawn), "noise") for number, drawn in enumerate(noise, 1)]
+    return _sort_by_stage([*arrays, *draws])
 
 
 def _chunks(
@@ -163,8 +163,7 @@ def _is_affine(own: Tensor, exported: Tensor, moved: Tensor) -> bool:
 
 
 def _sort_by_stage(entries: list[Entry]) -> list[Entry]:
-    stages = ("inputs", "tokens", "noise")
-    return sorted(entries, key=lambda entry: stages.index(entry.key[0]))
+    return sorted(entries, key=lambda entry: ("inputs", "tokens", "noise").index(entry.key[0]))
 
 
 def _entry(name: str, value: Tensor, group: str = "", what: str = GIVEN) -> Entry:
@@ -172,10 +171,6 @@ def _entry(name: str, value: Tensor, group: str = "", what: str = GIVEN) -> Entr
     group = group or ("tokens" if name in (TOKENS, MASK) else "inputs")
     digest = "" if value.is_floating_point() else str(array.tobytes())
     return Entry((group, name, what, 1), tuple(value.shape), str(value.dtype).removeprefix("torch."), "", digest, array)
-
-
-def _noise(number: int, drawn: Tensor) -> Entry:
-    return _entry(f"draw {number}", drawn, "noise")
 
 
 def _chunk(chunk: Tensor) -> Entry:

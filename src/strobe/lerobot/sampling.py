@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from strobe.core.families.capabilities import Around, Capability, Facts, LiveFields, Method, list_no_modules
+from strobe.core.families.capabilities import Around, Capability, Facts, LiveFields, Method
 from strobe.core.families.registry import find_family, records
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Graphs(Facts):
     """
 
     whole: Method | None = None
-    without_waits: Callable[[Any], Sequence[Around]] = list_no_modules
+    without_waits: Callable[[Any], Sequence[Around]] = lambda _: ()
     loop: Method | None = None
     embedding: tuple[str, str, str] | None = None
 

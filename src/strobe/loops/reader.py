@@ -25,7 +25,7 @@ from strobe.loops.results.rollout import Unfinished
 TICK, CALL = "control tick", "inference call"
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 
-OLDER = "an older Strobe made the recording, without an end mark: it may be incomplete"
+OLDER = "The recording may be incomplete, since an older Strobe made it without an end mark"
 
 Event = TypeVar("Event")
 Span = tuple[str, int, int]  # name, start, end of a section
@@ -97,13 +97,10 @@ class RunRecord(LoopRun):
         return len(self.rows.get(CONTROL, ())) + len(self.turns) + len(self.table(BusRead))
 
     def qualify_if_damaged(self, text: str) -> str:
-        """Return ``text``, qualified if the recording is damaged."""
-        return f"The recording is damaged, {self.lost}. The rest of it says: {text}" if self.lost else text
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes on the recording, which a reader of the figures must know."""
-        return [] if self.ends or self.lost else [OLDER]
+        """Return ``text``, qualified if the recording is damaged, or nobody knows whether it is whole."""
+        if self.lost:
+            return f"The recording is damaged, {self.lost}. The rest of it says: {text}"
+        return text if self.ends else f"{OLDER}. It says: {text}"
 
     def sections(self, most: int) -> list[Section]:
         """Return the latest ``most`` ticks, and what all threads did since, in tree order."""

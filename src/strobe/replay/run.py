@@ -303,7 +303,7 @@ def jumping(result: ReplayResult, limit: float) -> Jumping:
 def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
     """Return notes on the figures, a clause each."""
     known = ["In a replay the arm follows its recorded path, whatever the replay sends; threads slow each other down "
-             "only as much as in the recorded ticks and calls", *run.record.notes]  # fmt: skip
+             "only as much as in the recorded ticks and calls"]  # fmt: skip
     if result.policy is None and run.observations is not None and (why := names_policy(run.header, changes.arguments)):
         known.append(f"jumps at seams are not judged: {why}")
     elif result.policy is None:

@@ -74,7 +74,6 @@ def make_answer(header: Header, record: RunRecord) -> RolloutResult:
         subject=info,
         machine=machine.describe(torch.device(header.device)),
         rollout=figures,
-        notes=record.notes,
     )
     ticks = _drop_sleep(iterations(record.sections(MOST), TICK))
     if ticks:

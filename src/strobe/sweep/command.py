@@ -122,8 +122,10 @@ def read(argv: Sequence[str]) -> SweepConfig:
     own, of_study = _split(rest)
     document: dict[str, Any] = {"study": None, "flags": [], "grid": {}, "cells": [], "sweep": []}
     files = [value for name, value in own if name == "--file"]
+    given = {name.removeprefix("--") for name, _ in [*pairs(of_study), *own] if name != "--best"}
+    given |= {grid.parse_axis(value or "")[0] for name, value in own if name == "--grid"}
     if files:
-        document = grid.read_file(Path(files[-1] or ""))
+        document = grid.read_file(Path(files[-1] or ""), given)
         of_file, unknown = _split(document["sweep"])
         if unknown:
             name = unknown[0].split("=", 1)[0].removeprefix("--")
@@ -141,14 +143,12 @@ def read(argv: Sequence[str]) -> SweepConfig:
     axes = dict(document["grid"])
     for text in config.grid:
         name, values = grid.parse_axis(text)
-        if name in axes and name not in document["grid"]:
+        if name in axes:
             raise UserError(f"--grid {name} is given twice: put all its values into one")
         axes[name] = values
-    given = {flag.split("=", 1)[0] for flag in of_study}
-    flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
-    if "--output_dir" in given:
+    if "output_dir" in given:
         raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
-    config.study, config.cells = study, grid.cells(study, flags, axes, document["cells"])
+    config.study, config.cells = study, grid.cells(study, document["flags"] + of_study, axes, document["cells"])
     return config
 
 

@@ -7,17 +7,16 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-import yaml
-
-from strobe.core.errors import UserError, error_line, nearest, os_error_reason
+from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.json_text import JsonObject, parse_json
-from strobe.core.runs.contents import contents
+from strobe.core.runs.recipe_file import read_yaml
 from strobe.sweep.results import Axis, label
 
 # What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.
@@ -65,20 +64,23 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
 
 
 MOST_YAML = 2**20  # bytes: YAML takes seconds to read as much
+MOST_CELLS = 10_000
+# What anybody's file may not set: flags and keys of variants that name code, a file, a peer, or something on the Hub.
+_NAMED = r"path|factory|root|repo|repo_id|model_id|base|(?:model|encoder|tokenizer|package)_name|functions|python"
+_NAMED += r"|recipe|exported|server|video|launcher|address|host|dir|file"
+_NAMING = re.compile(rf"(?:^|[^a-z])(?:{_NAMED})[\"']?\s*[=:]|[/\\~]|\.py\b", re.IGNORECASE)
 
 
-def read_file(path: Path) -> JsonObject:
+def read_file(path: Path, given: Container[str] = ()) -> JsonObject:
     """A grid from YAML: ``study``, ``flags``, ``grid``, ``cells`` (further combinations), and the sweep's own settings.
 
+    Args:
+        given: names of the flags on the command line, which take the place of the file's.
+
     Raises:
-        UserError: no such file, not YAML, or a key that is not known.
+        UserError: no such file, not YAML, a key that is not known, or a setting that names code.
     """
-    try:
-        document = yaml.safe_load(contents(path, MOST_YAML).decode())
-    except OSError as error:
-        raise UserError(f"--file={path}: {os_error_reason(error)}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"--file={path} is not YAML: {error_line(error, 200)}") from None
+    document = read_yaml(path, "grid", MOST_YAML)
     if not isinstance(document, dict):
         raise UserError(f"--file={path}: expected keys such as study, flags and grid")
     known = {"study": str, "flags": dict, "grid": dict, "cells": list, "sweep": dict}
@@ -87,13 +89,20 @@ def read_file(path: Path) -> JsonObject:
             raise UserError(f"--file={path}: unknown key '{key}': {nearest(str(key), known)}")
         if not isinstance(value, known[key]):
             raise UserError(f"--file={path}: '{key}' must be a {known[key].__name__}, not {type(value).__name__}")
-    return {
-        "study": document.get("study"),
-        "flags": [f"--{name}={flag_text(value)}" for name, value in document.get("flags", {}).items()],
-        "grid": {str(name): _values(path, name, value) for name, value in document.get("grid", {}).items()},
-        "cells": [_settings(path, cell) for cell in document.get("cells", [])],
-        "sweep": [f"--{name}={flag_text(value)}" for name, value in document.get("sweep", {}).items()],
-    }
+    flags, grid, sweep = (
+        {str(name): value for name, value in document.get(key, {}).items() if str(name) not in given}
+        for key in ("flags", "grid", "sweep")
+    )
+    axes = {name: _values(path, name, value) for name, value in grid.items()}
+    more = [_settings(path, cell) for cell in document.get("cells", [])]
+    for name, value in [setting for settings in (flags, sweep, axes, *more) for setting in settings.items()]:
+        if _NAMING.search(setting := f"--{name.replace('-', '_')}={flag_text(value)}"):
+            raise UserError(
+                f"--file={path}: {error_line(setting, 200)} names code, a file or an address, which only your own "
+                "command line may: give the flag there"
+            )
+    flags, sweep = ([f"--{name}={flag_text(value)}" for name, value in own.items()] for own in (flags, sweep))
+    return {"study": document.get("study"), "flags": flags, "grid": axes, "cells": more, "sweep": sweep}
 
 
 def flag_text(value: object) -> str:
@@ -121,6 +130,8 @@ def cells(
             raise UserError(f"--{name} is both a flag and an axis of the grid: leave the flag out")
     if not axes:
         raise UserError("nothing to sweep over: add --grid 'batch_size=8,16', or --file=GRID.yaml")
+    if (count := math.prod(map(len, grid.values()))) > MOST_CELLS:
+        raise UserError(f"the grid has {count:,} combinations: leave values out; {MOST_CELLS:,} are the most")
     combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     by_key: dict[str, Cell] = {}
     for settings in [*(combinations if grid else []), *further]:
@@ -258,7 +269,9 @@ def requested_device(argv: Sequence[str]) -> str | None:
         return device
     if any(name in values for name in ("--model.type", "--model.path")):
         return "cpu"  # a backbone's default; a policy's is the best device that there is
-    return _checkpoint_device(values.get("--policy.path"))
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return parse_json((Path(values.get("--policy.path", "")) / "config.json").read_text())["device"]
+    return None
 
 
 def use_single_device(argv: Sequence[str]) -> tuple[list[str], str | None]:
@@ -278,10 +291,3 @@ def use_single_device(argv: Sequence[str]) -> tuple[list[str], str | None]:
 def remove_device(argv: Sequence[str]) -> list[str]:
     """Return ``argv`` without the device, which need not be there on the machine that only hands out the cells."""
     return [flag for flag in argv if not _FLAG.match(flag)]
-
-
-def _checkpoint_device(path: str | None) -> str | None:
-    try:
-        return parse_json((Path(path or "") / "config.json").read_text())["device"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

@@ -147,5 +147,4 @@ def _decimals(figures: Sequence[float]) -> int:
 
 def shorten(text: str, room: int = 60) -> str:
     """Return ``text`` with at most ``room`` characters, the last of them an ellipsis where it is cut."""
-    whole = text
-    return whole if len(whole) <= room else f"{whole[: room - 1].rstrip()}…"
+    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"

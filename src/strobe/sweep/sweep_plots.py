@@ -47,13 +47,10 @@ def _figures(rows: Sequence[Row]) -> list[_Figure]:
         low, high = (row.throughput * (row.ms.median / ms) for ms in (between.high, between.low))
         return Interval(low=low, high=high) if math.isfinite(high) else None
 
-    def memory(row: Row) -> float | None:
-        return None if row.memory_bytes is None else row.memory_bytes / scale
-
     return [
         _Figure("time", "Time per call", "ms", lambda row: row.ms.median, lambda row: row.ms.interval),
         _Figure("throughput", "Throughput", "samples/s", lambda row: row.throughput, rates),
-        _Figure("memory", "Memory", unit, memory),
+        _Figure("memory", "Memory", unit, lambda row: None if row.memory_bytes is None else row.memory_bytes / scale),
     ]
 
 
@@ -172,7 +169,7 @@ def _stacked_plot(
     sweep: Sweep, of: str, of_cells: Sequence[tuple[Cell, Figures]], parts: list[str], colours: Colours
 ) -> Plot:
     shown = of_cells[:BARS]
-    names = [_bar(sweep, cell) for cell, _ in shown]
+    names = [", ".join(_rest(cell, sweep.axes)) + ("" if cell.rows else f": {cell.status}") for cell, _ in shown]
     stacks: list[tuple[str, str, list[float | None]]] = [
         (part, colours.part_colour(part), [rows.get(part) for _, rows in shown]) for part in parts
     ]
@@ -194,11 +191,6 @@ def _stacked_plot(
     )
     caption = f"The first {BARS} of {len(of_cells)} cells. The table has all cells." if len(of_cells) > BARS else ""
     return Plot(f"Where the time goes in each cell{of}", caption, traces, layout)
-
-
-def _bar(sweep: Sweep, cell: Cell) -> str:
-    values = ", ".join(cell.settings.get(axis.name, units.NONE) for axis in sweep.axes)
-    return values if cell.rows else f"{values}: {cell.status}"
 
 
 def _heat_maps(sweep: Sweep) -> list[Plot]:

@@ -148,11 +148,8 @@ def tabulate(
 
     rows = []
     for cell in cells:
-        if cell.key in invalid:
-            rows.append(_row(cell, "invalid", invalid[cell.key], [], []))
-            continue
         runs, results = [], []
-        for repeat in range(1, repeats + 1):
+        for repeat in range(1, repeats + 1) if cell.key not in invalid else ():
             folder = f"cells/{cell.key}-{repeat}"
             if (cell.key, repeat) not in executions:
                 runs.append(schema.CellRun(repeat=repeat, status="not run", folder=folder))
@@ -174,7 +171,10 @@ def tabulate(
                 results.append(result)
         failed = next((run for run in runs if run.status != "done"), None)
         status, reason = (failed.status, failed.reason) if failed else ("done", "")
-        rows.append(_row(cell, status, reason, runs, _measured_rows(results)))
+        if cell.key in invalid:
+            status, reason = "invalid", invalid[cell.key]
+        about = {"key": cell.key, "settings": dict(cell.settings), "status": status, "reason": reason}
+        rows.append(schema.Cell(**about, runs=runs, rows=_measured_rows(results)))
     return rows, machines
 
 
@@ -206,12 +206,6 @@ def common_findings(executions: Executions) -> list[Finding]:
             runs = f"In {len(fired)} of {len(results)} runs. One of them: {first.found}"
             shown.append(first.model_copy(update={"seen": runs, "gain": "", "evidence": {"runs": float(len(fired))}}))
     return shown
-
-
-def _row(
-    cell: Cell, status: schema.Status, reason: str, runs: list[schema.CellRun], rows: list[schema.Row]
-) -> schema.Cell:
-    return schema.Cell(key=cell.key, settings=dict(cell.settings), status=status, reason=reason, runs=runs, rows=rows)
 
 
 def _measured_rows(results: Sequence[Result]) -> list[schema.Row]:

@@ -13,6 +13,7 @@ from strobe.traces.profiler_events import HostCall
 Kind = Literal["work", "queued", "wait", "copy", "unknown"]
 Cause = Literal["start", "end", "queued", "wait", "copy", "unknown", "idle"]
 Merged = Sequence[tuple[int, int]]
+DEEPEST = 64  # levels of calls that are followed: a call deeper inside lies in the call at the last of them
 
 
 class Stretch(NamedTuple):
@@ -123,14 +124,14 @@ def _reaches(stretches: Merged, left: int, right: int) -> bool:
 
 
 class Nest:
-    """Calls of the host as a tree for each thread; nesting is containment in time."""
+    """Calls of the host as a tree for each thread; nesting is containment in time, `DEEPEST` levels at most."""
 
     def __init__(self, calls: Iterable[HostCall]) -> None:
         self._threads: dict[str, list[HostCall]] = {}
         for call in sorted(calls, key=lambda call: (call.start, -call.end)):
             self._threads.setdefault(call.thread, []).append(call)
         self._starts = {thread: [call.start for call in calls] for thread, calls in self._threads.items()}
-        self._parents = {thread: _parents(calls) for thread, calls in self._threads.items()}
+        self._around = {thread: _calls_around(calls) for thread, calls in self._threads.items()}
 
     @cached_property
     def busiest(self) -> str | None:
@@ -149,34 +150,27 @@ class Nest:
         """Return the calls that are open on ``thread`` at ``moment`` (nanoseconds), the innermost first."""
         if thread is None or thread not in self._threads:
             return ()
-        return self._open(thread, bisect_right(self._starts[thread], moment) - 1, moment)
+        last = bisect_right(self._starts[thread], moment) - 1
+        begun = (self._threads[thread][last], *self._around[thread][last]) if last >= 0 else ()
+        return tuple(call for call in begun if call.end > moment)
 
     def paths(self) -> Iterator[tuple[HostCall, ...]]:
         """Yield each call with those around it, the innermost first."""
         for thread, calls in self._threads.items():
-            for place, call in enumerate(calls):
-                yield (call, *self._open(thread, self._parents[thread][place], call.start))
+            for call, around in zip(calls, self._around[thread], strict=True):
+                yield (call, *around)
 
     def _outermost(self, thread: str) -> list[HostCall]:
-        pairs = zip(self._threads[thread], self._parents[thread], strict=True)
-        return [call for call, parent in pairs if parent < 0]
-
-    def _open(self, thread: str, place: int, moment: int) -> tuple[HostCall, ...]:
-        calls, parents, found = self._threads[thread], self._parents[thread], []
-        while place >= 0:
-            if calls[place].end > moment:
-                found.append(calls[place])
-            place = parents[place]
-        return tuple(found)
+        return [call for call, around in zip(self._threads[thread], self._around[thread], strict=True) if not around]
 
 
-def _parents(calls: Sequence[HostCall]) -> list[int]:
-    """Return the place of the call around each, -1 for none. The calls are sorted by their start."""
-    parents: list[int] = []
-    open_calls: list[int] = []
-    for place, call in enumerate(calls):
-        while open_calls and calls[open_calls[-1]].end <= call.start:
-            open_calls.pop()
-        parents.append(open_calls[-1] if open_calls else -1)
-        open_calls.append(place)
-    return parents
+def _calls_around(calls: Sequence[HostCall]) -> list[tuple[HostCall, ...]]:
+    """Return the calls that are open where each begins, the innermost first. The calls are sorted by their start."""
+    found: list[tuple[HostCall, ...]] = []
+    open_calls: tuple[HostCall, ...] = ()
+    for call in calls:
+        open_calls = tuple(other for other in open_calls if other.end > call.start)
+        found.append(open_calls)
+        if len(open_calls) < DEEPEST:
+            open_calls = (call, *open_calls)
+    return found

@@ -19,7 +19,8 @@ from strobe.core.json_text import JsonObject
 from strobe.core.runs.store import RESULT
 
 ENDINGS = (".json", ".json.gz")
-LARGEST = 2 * 2**30  # bytes, unpacked: several times as much memory reads it
+LARGEST = 2 * 2**30  # bytes of JSON: up to 25 times as much memory reads it
+MOST_UNPACKED = 40, 2**24  # times the packed size, at least so many bytes: a trace packs to a tenth
 _GZIP = b"\x1f\x8b"
 _KEY = b'"traceEvents"'
 _PIECE = 2**22
@@ -102,17 +103,16 @@ def _read_unpacked(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
-        if not packed and path.stat().st_size > LARGEST:
-            raise UserError(_size_error(path))
-        if not packed:
-            return path.read_bytes()
+        times, least = MOST_UNPACKED
+        most = min(LARGEST, max(least, times * path.stat().st_size)) if packed else LARGEST
         pieces, size = [], 0
-        with gzip.open(path) as file:
+        with gzip.open(path) if packed else path.open("rb") as file:
             while piece := file.read(_PIECE):
                 pieces.append(piece)
                 size += len(piece)
-                if size > LARGEST:
-                    raise UserError(_size_error(path))
+                if size > most:
+                    why = "trace fewer steps (torch.profiler.schedule)" if most == LARGEST else "no trace packs so well"
+                    raise UserError(f"{path} has more than {most // 2**20:,} MiB of JSON: {why}")
         return b"".join(pieces)
     except EOFError:
         raise UserError(f"{path} is cut off: {_AGAIN}") from None
@@ -120,10 +120,6 @@ def _read_unpacked(path: Path) -> bytes:
         raise UserError(f"{path} is damaged: gzip cannot unpack it") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {os_error_reason(error)}") from None
-
-
-def _size_error(path: Path) -> str:
-    return f"{path} has more than {LARGEST // 2**30} GiB of JSON: trace fewer steps (torch.profiler.schedule)"
 
 
 def _event(fields: JsonObject) -> Any:

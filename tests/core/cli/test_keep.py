@@ -166,12 +166,13 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_work(
 ):
     monkeypatch.setattr(breakdown.run, "study", lambda *_: pytest.fail("measured, and lost"))
     (taken := tmp_path / "taken").write_text("")
-    for place in (taken, taken / "runs"):
+    (link := tmp_path / "link").symlink_to(taken / "runs")
+    for place in (taken, taken / "runs", link, link / "more"):
         assert main(["breakdown", "--policy.type=act", f"--output_dir={place}"]) == 2
         assert capsys.readouterr().err.startswith(f"strobe: cannot save the run in {place}: not a directory")
     monkeypatch.setattr(breakdown.run, "study", lambda *_: 0)
     assert main(["breakdown", "--policy.type=act", f"--output_dir={tmp_path / 'new' / 'runs'}"]) == 0
-    assert list(tmp_path.iterdir()) == [taken], "nothing is left by the try"
+    assert sorted(tmp_path.iterdir()) == [link, taken], "nothing is left by the try"
 
 
 def test_a_full_disk_anywhere_else_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -28,23 +28,8 @@ class Tags(html.parser.HTMLParser):
 
 
 ALLOWED = {
-    "div",
-    "p",
-    "b",
-    "ul",
-    "li",
-    "br",
-    "svg",
-    "text",
-    "line",
-    "rect",
-    "table",
-    "thead",
-    "tbody",
-    "tr",
-    "th",
-    "td",
-}
+    "div", "p", "b", "ul", "li", "br", "svg", "text", "line", "rect", "table", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
 
 
 def check_page(page: str) -> list[tuple[str, dict[str, str | None]]]:

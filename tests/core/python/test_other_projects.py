@@ -298,22 +298,14 @@ def test_gr00ts_policy_has_the_parts_of_lerobots(clock: Clock):
     times = parts(Gr00tPolicy(clock), OBSERVATION)
     assert times == pytest.approx(
         {
-            "preprocessing": 3.0,
-            "collation": 1.0,
-            "policy": 47.0,
-            "policy > vision tower": 6.0,
-            "policy > language model": 9.0,
-            "policy > language head": 1.0,
-            "policy > context self-attention": 2.0,
-            "policy > state encoder": 1.0,
-            "policy > action encoder": 4.0,
-            "policy > denoise step": 20.0,
-            "policy > action decoder": 4.0,
-            "postprocessing": 2.0,
+            "preprocessing": 3.0, "collation": 1.0, "policy": 47.0, "policy > vision tower": 6.0,
+            "policy > language model": 9.0, "policy > language head": 1.0, "policy > context self-attention": 2.0,
+            "policy > state encoder": 1.0, "policy > action encoder": 4.0, "policy > denoise step": 20.0,
+            "policy > action decoder": 4.0, "postprocessing": 2.0,
         },
         rel=0.02,
         abs=0.05,
-    )
+    )  # fmt: skip
     assert "__call__" in vars(Processor)
     assert not hasattr(Processor.__call__, "__wrapped__")
 

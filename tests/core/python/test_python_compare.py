@@ -8,7 +8,9 @@ import json
 import random
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,12 @@ def test_outputs_without_numbers_are_not_compared(clock: Clock):
     answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda _: "word")}, seconds=1)
     assert answer.comparisons[0].agreement is None
     assert any("b returns no numbers to compare, but str" in note for note in answer.caveats)
+    for nothing in (None, lambda: X, object()):  # the work may go on in a thread, or not have begun
+        answer = run_comparison(
+            {"a": taking(clock, 20.0), "b": taking(clock, 1.0, lambda _, it=nothing: it)}, seconds=1
+        )
+        assert repr(answer).startswith("Not judged: `b` returns no numbers to compare, so its work may go on")
+        assert answer.comparisons[0].verdict.kind == "inconclusive"
 
 
 def test_a_difference_that_float32_cannot_hold_is_seen(clock: Clock):
@@ -401,8 +409,14 @@ def _make_promise(x: Any) -> dict[str, Any]:
     return {"actions": promise}
 
 
+class Handle:
+    def wait(self, timeout: float | None = None) -> None: ...
+
+
 LAZY = {
     "coroutine": _later, "generator": _one_by_one, "map": lambda x: map(abs, x), "Future": _make_promise,
+    "ApplyResult": lambda x: ThreadPool(1).apply_async(abs, (x,)), "partial": lambda x: functools.partial(abs, x),
+    "Thread": lambda _: {"a": 1, "work": threading.Thread()}, "Handle": lambda x: [x, Handle()],
 }  # fmt: skip
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import random
+import re
+from datetime import datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +20,20 @@ from strobe.core.kinds import document
 from strobe.core.results.recipe import Recipe
 
 INPUTS = [np.full(3, value, np.float32) for value in (1.0, 2.0, 2.0)]
+
+
+class Fields(dict[str, Any]):
+    def __init__(self, extra: float, **entries: Any) -> None:
+        super().__init__(entries)
+        self.extra = extra
+
+
+class Hidden:
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return np.asarray(self._value)
 
 
 def same(x: Any) -> Any:
@@ -114,33 +131,26 @@ def test_a_guard_is_needed():
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({"gripper": 0.0}, {"gripper": 1.0}),
-        ({"grip": True}, {"grip": False}),
-        ({"done": 0}, {"done": 1}),
-        ({"skill": "reach"}, {"skill": "grasp"}),
-        ({"skill": None}, {"skill": 0.0}),
-        ({"path": [[0.0, 1.0], [2.0, 3.0]]}, {"path": [[0.0, 1.0], [2.0, 4.0]]}),
-        ({"more": SimpleNamespace(hand=0.0)}, {"more": SimpleNamespace(hand=1.0)}),
-        ({"more": {"hand": 0.0}.values()}, {"more": {"hand": 1.0}.values()}),
-        ({"more": memoryview(b"ab")}, {"more": memoryview(b"ac")}),
-        ({"more": np.array([np.zeros(2), 1.0], object)}, {"more": np.array([np.zeros(2), 2.0], object)}),
-        ({"more": {frozenset((0.0,))}}, {"more": {frozenset((1.0,))}}),
-        ({"more": functools.reduce(lambda x, _: [x], range(20), "a")}, {"more": "b"}),
-        (
-            {"more": functools.reduce(lambda x, _: {"d": x}, range(20), 0.0)},
-            {"more": functools.reduce(lambda x, _: {"d": x}, range(20), 1.0)},
-        ),
+        (0.0, 1.0), (True, False), (0, 1), ("reach", "grasp"), (None, 0.0),
+        ([[0.0, 1.0], [2.0, 3.0]], [[0.0, 1.0], [2.0, 4.0]]), (SimpleNamespace(hand=0.0), SimpleNamespace(hand=1.0)),
+        ({"hand": 0.0}.values(), {"hand": 1.0}.values()), (memoryview(b"ab"), memoryview(b"ac")),
+        (np.array([np.zeros(2), 1.0], object), np.array([np.zeros(2), 2.0], object)),
+        ({frozenset((0.0,))}, {frozenset((1.0,))}), (functools.reduce(lambda x, _: [x], range(20), "a"), "b"),
+        (np.array([2**53]), np.array([2**53 + 1])), (torch.tensor([2**53]), torch.tensor([2**53 + 1])),
+        (np.array([2**64 - 1], np.uint64), np.array([2**64 - 2], np.uint64)),
+        (np.ones(1, "g"), np.ones(1, "g") + np.finfo("g").eps), (Decimal("0.1"), Decimal("0.2")),
+        (np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])),
+        (Fields(1.0, hand=1.0), Fields(2.0, hand=1.0)), (datetime(2026, 1, 1), datetime(2026, 1, 2)),
+        *[[functools.reduce(lambda x, _: {"d": x}, range(20), end) for end in (0.0, 1.0)]],
     ],
-)
-def test_whatever_an_output_holds_beside_its_array_is_compared(before: dict[str, Any], after: dict[str, Any]):
-    answer = strobe.verify(
-        lambda x: {"action": x, **before}, lambda x: {"action": x, **after}, INPUTS, guard="largest_error<=1e-9"
-    )
-    assert answer.outcome == "broken"
-    same = strobe.verify(
-        lambda x: {"action": x, **before}, lambda x: {**before, "action": x}, INPUTS, guard="largest_error<=0"
-    )
-    assert same.outcome == "held"
+)  # fmt: skip
+def test_whatever_an_output_holds_beside_its_array_is_compared(before: Any, after: Any):
+    def answer(more: Any) -> Any:
+        return lambda x: {"action": x, "more": more}
+
+    assert strobe.verify(answer(before), answer(after), INPUTS, guard="largest_error<=1e-9").outcome == "broken"
+    turned = strobe.verify(answer(before), lambda x: {"more": before, "action": x}, INPUTS, guard="largest_error<=0")
+    assert turned.outcome == "held"
 
 
 def test_what_cannot_be_compared_is_named():
@@ -148,8 +158,49 @@ def test_what_cannot_be_compared_is_named():
         return {"action": x, "model": print, "policy_timing": {"infer_ms": random.random()}}
 
     answer = strobe.verify(answering, answering, INPUTS, guard="largest_error<=0")
-    assert answer.outcome == "held"
-    assert "Not compared: model (builtin_function_or_method), policy_timing.infer_ms (a time)" in repr(answer)
+    assert answer.outcome == "held", "one function on both sides is the same"
+    assert "Not compared: policy_timing.infer_ms (a time)" in repr(answer)
+    deep = functools.reduce(lambda x, _: [x], range(200), 1.0)
+    for strange in (deep, Hidden(1.0), lambda: 1, [str(number) for number in range(12_000)]):
+        other = functools.partial(lambda value, x: {"action": x, "more": value}, strange)
+        answer = strobe.verify(other, lambda x: {"action": x, "more": Hidden(2.0)}, INPUTS, guard="largest_error<=0")
+        assert answer.outcome != "held"
+        assert strobe.verify(other, other, INPUTS, guard="cosine>=-1").outcome == (
+            "held" if callable(strange) else "not judged"
+        )
+
+
+def test_inputs_that_are_one_and_outputs_that_are_all_nan_are_not_judged():
+    for inputs, after in ((INPUTS[1:] * 6, same), (INPUTS, lambda x: x * np.float32("nan"))):
+        answer = strobe.verify(after, after, inputs, guard="largest_error<=0")
+        assert answer.outcome == "not judged"
+        assert re.search("All 12 inputs are one|No number of either side is finite", repr(answer))
+    for inputs in (INPUTS[0], INPUTS):
+        assert strobe.verify(same, same, inputs, guard="largest_error<=0").outcome == "held"
+    assert strobe.verify(lambda: INPUTS[0], lambda: INPUTS[0], [(), ()], guard="largest_error<=0").outcome == "held"
+
+
+def test_what_an_object_keeps_between_its_resets_is_looked_at():
+    class Decaying:
+        def __init__(self, share: float) -> None:
+            self.share, self.kept = share, np.zeros(3)
+
+        def reset(self) -> None:
+            self.kept = np.zeros(3)
+
+        def infer(self, x: Any) -> Any:
+            self.kept = self.share * self.kept + x
+            return self.kept
+
+    for inputs in (INPUTS, INPUTS[0]):
+        answer = strobe.verify(Decaying(0.5), Decaying(0.6).infer, inputs, guard="largest_error<=1e-6")
+        assert answer.outcome == "broken"
+        one = Decaying(0.5)
+        for other in (one, one.infer, Decaying(0.5)):
+            assert strobe.verify(one, other, inputs, guard="largest_error<=0").outcome == "held"
+    assert "3 inputs, 2 different. 4 more calls were made in a row" in repr(
+        strobe.verify(one, one, INPUTS, guard="cosine>=1")
+    )
 
 
 def test_numbers_that_are_not_finite_and_the_same_are_no_error():
@@ -183,5 +234,6 @@ def test_a_policy_with_a_recipe_on_it_is_not_verified_against_itself():
     policy = Policy()
     recipe = Recipe(policy="", object="Policy", treatments=[{"precision": "bf16"}])
     treated = strobe.apply_recipe(recipe, policy)
-    with pytest.raises(UserError, match="'before' and 'after' are one object with a recipe applied"):
-        strobe.verify(policy, treated.infer, torch.ones(3), guard="largest_error<=1")
+    for before, after in ((policy, treated.infer), (lambda x: policy.infer(x), lambda x: treated.infer(x))):
+        with pytest.raises(UserError, match="'before' and 'after' are one object with a recipe applied"):
+            strobe.verify(before, after, torch.ones(3), guard="largest_error<=1")

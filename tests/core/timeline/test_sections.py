@@ -223,18 +223,11 @@ def test_coroutines_that_take_turns_do_not_nest_into_each_other():
     with Timeline() as timeline, section("whole"):
         asyncio.run(both())
     assert sorted(set(paths(timeline))) == [
-        ("whole",),
-        ("whole", "last"),
-        ("whole", "last", "inside"),
-        ("whole", "last", "inside", "inside computes"),
-        ("whole", "last", "inside", "inside computes", "inside helps"),
-        ("whole", "long"),
-        ("whole", "long", "long computes"),
-        ("whole", "long", "long computes", "long helps"),
-        ("whole", "short"),
-        ("whole", "short", "short computes"),
-        ("whole", "short", "short computes", "short helps"),
-    ]
+        ("whole",), ("whole", "last"), ("whole", "last", "inside"), ("whole", "last", "inside", "inside computes"),
+        ("whole", "last", "inside", "inside computes", "inside helps"), ("whole", "long"),
+        ("whole", "long", "long computes"), ("whole", "long", "long computes", "long helps"), ("whole", "short"),
+        ("whole", "short", "short computes"), ("whole", "short", "short computes", "short helps"),
+    ]  # fmt: skip
     order = [recorded.path for recorded in timeline.sections()]
     assert all(path[:-1] in order[:at] for at, path in enumerate(order) if len(path) > 1)
 

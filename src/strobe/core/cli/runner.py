@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,7 +216,7 @@ def _try_output(folder: object) -> None:
     """
     if isinstance(folder, Path):
         try:
-            there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+            there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
             with tempfile.TemporaryFile(dir=there) as file:
                 file.write(b"0")
         except OSError as error:

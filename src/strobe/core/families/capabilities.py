@@ -44,15 +44,6 @@ class Facts(Capability):
         return (family.get(cls) if family is not None else None) or cls()
 
 
-def load_nothing(_: object, __: object) -> None:
-    """Load nothing."""
-
-
-def list_no_modules(_: object) -> Sequence[Any]:
-    """Return no modules."""
-    return ()
-
-
 @dataclass(frozen=True)
 class Parts(Facts):
     """Which modules work in which parts.
@@ -202,7 +193,7 @@ class Construction(Facts):
     hub: tuple[HubNeed, ...] = ()
     flags: tuple[str, ...] = ()
     building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
-    settle: Callable[[Any, Any], None] = load_nothing
+    settle: Callable[[Any, Any], None] = lambda _, __: None
 
 
 @dataclass(frozen=True)
@@ -233,8 +224,8 @@ class Unregistered(Facts):
             weights; None stands for no such value.
     """
 
-    outside: Callable[[Any], Sequence[Any]] = list_no_modules
-    memos: Callable[[Any], Sequence[tuple[object, str]]] = list_no_modules
+    outside: Callable[[Any], Sequence[Any]] = lambda _: ()
+    memos: Callable[[Any], Sequence[tuple[object, str]]] = lambda _: ()
 
 
 @dataclass(frozen=True)

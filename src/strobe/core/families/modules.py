@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Unregistered
@@ -44,13 +43,15 @@ def iter_unregistered_modules(module: nn.Module) -> Iterator[tuple[str, nn.Modul
 
     ``parameters``, ``eval`` and ``state_dict`` reach none of them.
     """
-    package = type(module).__module__.partition(".")[0]
+    from torch import nn
+
+    package, registers = type(module).__module__.partition(".")[0], vars(nn.Module())
     seen = {id(child) for child in module.modules()}
     looked_at = [
         (f"{path}.{name}" if path else name, value)
         for path, child in module.named_modules()
         for name, value in vars(child).items()
-        if name not in _registers()
+        if name not in registers
     ]
     while looked_at:
         path, value = looked_at.pop()
@@ -62,13 +63,6 @@ def iter_unregistered_modules(module: nn.Module) -> Iterator[tuple[str, nn.Modul
             yield path, value
         else:
             looked_at += [(f"{path}.{name}", child) for name, child in _children(value, package)]
-
-
-@cache
-def _registers() -> frozenset[str]:
-    from torch import nn
-
-    return frozenset(vars(nn.Module()))
 
 
 def _children(value: Any, package: str) -> Iterable[tuple[Any, Any]]:

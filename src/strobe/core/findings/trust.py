@@ -73,6 +73,9 @@ def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
         if verdict.cause == "a queue":
             why = "The typical call only takes an action from a queue. Making a chunk costs time in the few others."
             do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
+        elif verdict.cause == "no numbers":
+            why = "A time is that of the work only where the call returns what the work makes."
+            do = "Return the numbers, and call result(), get() or join() of work that goes on, in the function."
         elif verdict.cause == "too few":
             why = f"Fewer than {verdict.needed} pairs cannot show a difference."
             do = f"Repeat with {verdict.longer}."

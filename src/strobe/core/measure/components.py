@@ -81,7 +81,10 @@ def components(
             part.host_ms = parts[path].host_ms / len(runs) if on_device else None
             part.weight_bytes = weight_bytes(path)
             if account is not None:
-                _add_account(part, account, ceiling)
+                part.gflop, part.moved_bytes = account.gflop, account.moved_bytes
+                part.gflop_by_dtype = {dtype: flop / 1e9 for dtype, flop in account.flop.items()}
+                part.kept_bytes, part.peak_bytes = account.kept_bytes, account.peak_bytes
+                part.ceiling_share = _ceiling_share(account, sum(part.values) / len(part.values), ceiling)
             rows.append(part)
             descend(path, parts[path].ms)
         if children or not parent:
@@ -152,13 +155,6 @@ def _clock_ends(part: Section) -> tuple[int, int]:
     if part.device_start_ns is None or part.device_end_ns is None:
         return part.start_ns, part.end_ns
     return part.device_start_ns, part.device_end_ns
-
-
-def _add_account(part: Component, account: Account, ceiling: Ceiling | None) -> None:
-    part.gflop = account.gflop
-    part.gflop_by_dtype = {dtype: flop / 1e9 for dtype, flop in account.flop.items()}
-    part.moved_bytes, part.kept_bytes, part.peak_bytes = account.moved_bytes, account.kept_bytes, account.peak_bytes
-    part.ceiling_share = _ceiling_share(account, sum(part.values) / len(part.values), ceiling)
 
 
 def spans(run: Iteration) -> list[Span]:

@@ -90,19 +90,6 @@ def _dtype(name: str, args: Args) -> str:
     return "int8" if dtype in ("uint8", "quint8", "qint8") else dtype  # int8 as CPUs without AMX multiply it
 
 
-def _linear(args: Args, out: Tensor) -> int:
-    """A linear layer, whatever the packing of its weight, by its inputs ``(…, inner)``."""
-    return 2 * out.numel() * args[0].shape[-1]
-
-
-def _added_batch(args: Args, out: Tensor) -> int:
-    return 2 * out.numel() * args[1].shape[0] * args[1].shape[-1]
-
-
-def _outer(_: Args, out: Tensor) -> int:
-    return 2 * out.numel()
-
-
 def _convolution_flop(of: Tensor, weight: Tensor) -> int:
     """Each number of ``of``, the smaller side, meets a kernel of ``(channels, channels / groups, …)``."""
     return 2 * of.numel() * (weight.numel() // weight.shape[0])
@@ -190,8 +177,8 @@ def _three_factors(args: Args, _: object) -> int:
 
 def _formulas() -> dict[str, Formula]:
     formulas: dict[str, Formula] = {
-        "aten::addbmm": _added_batch,
-        "aten::addr": _outer,
+        "aten::addbmm": lambda args, out: 2 * out.numel() * args[1].shape[0] * args[1].shape[-1],
+        "aten::addr": lambda _, out: 2 * out.numel(),
         "aten::convolution_backward": _convolution_backward(7),
         "aten::convolution_backward_overrideable": _convolution_backward(6),
         "aten::conv_tbc": lambda args, out: 2 * out.numel() * args[1].shape[:2].numel(),
@@ -225,7 +212,8 @@ def _formulas() -> dict[str, Formula]:
     for name in _TRANSPOSED_CONVOLUTIONS:
         formulas[f"aten::{name}"] = lambda args, _: _convolution_flop(args[0], args[1])
     for name in _LINEAR_LAYERS:
-        formulas[name] = _linear
+        # A linear layer, whatever the packing of its weight, by its inputs (…, inner).
+        formulas[name] = lambda args, out: 2 * out.numel() * args[0].shape[-1]
     for name in _ELEMENTWISE:
         formulas[f"aten::{name}"] = lambda _, __: 0
     return formulas

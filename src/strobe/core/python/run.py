@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +25,7 @@ from strobe.core.studies.compare import compare, make_variants
 from strobe.core.studies.shared.measuring import Measured, Options
 from strobe.core.studies.verify_outputs import verify_outputs
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import Target, make_target, one_part
+from strobe.core.subjects.callables import list_modules, make_target, one_part
 from strobe.core.treatments.treated import find_treated
 
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
@@ -98,20 +98,15 @@ def reword_flags(text: str) -> str:
 
 def _subject(request: VerbArguments) -> CallableSubject:
     targets = [make_target(name, target) for name, target in request.targets.items()]
-    _refuse_one_recipe_on_both(targets)
-    inputs = request.inputs if type(request.inputs) is list else [request.inputs]
-    return CallableSubject(targets, inputs, request.seed, request.device, request.name)
-
-
-def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
-    for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
-        known = {id(module) for module in first.values()}
-        both = [module for module in second.values() if id(module) in known]
-        if any(find_treated(module) is not None for module in both):
+    held = [(each.name, {id(module): module for module in list_modules(each)}) for each in targets]
+    for (one, first), (other, second) in itertools.combinations(held, 2):
+        if any(find_treated(first[both]) is not None for both in first.keys() & second.keys()):
             raise UserError(
                 f"'{one}' and '{other}' are one object with a recipe applied: it is applied to both. "
                 "Make the policy twice, and apply the recipe to one of the two"
             )
+    inputs = request.inputs if type(request.inputs) is list else [request.inputs]
+    return CallableSubject(targets, inputs, request.seed, request.device, request.name)
 
 
 def _plain(live: Live) -> Live:

@@ -63,7 +63,7 @@ def metrics(result: Result) -> Table:
     decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
     judged = [c for c in result.judged_comparisons() if {c.baseline, c.candidate} <= {m.name for m in measured}]
     columns = [Column("Metric", numeric=False), *(Column(m.name) for m in measured)]
-    columns += [Column(_difference_title(c, len(judged))) for c in judged]
+    columns += [Column("Difference" if len(judged) == 1 else f"{c.candidate} − {c.baseline}") for c in judged]
 
     def row(title: str, figure: Callable[[Measurement], float | None], places: int) -> Row:
         cells: list[str | None] = [title, *(units.ms(figure(m), places) for m in measured)]
@@ -99,10 +99,6 @@ def throughput_units(m: Measurement) -> dict[str, float]:
     if m.phase != "inference" and clips is not None and clips < 1e6:
         return {RATES[m.phase]: 1, "samples/s": clips}
     return {RATES[m.phase]: 1}
-
-
-def _difference_title(pair: Comparison, many: int) -> str:
-    return "Difference" if many == 1 else f"{pair.candidate} − {pair.baseline}"
 
 
 def verdicts(result: Result) -> Table:

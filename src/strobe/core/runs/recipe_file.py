@@ -27,7 +27,6 @@ HEADER = """\
 # the baseline than `guard` allows is not loaded.
 """
 
-
 HEADER_OF_OBJECT = """\
 # A recipe of Strobe: treatments that make an object of the class {object} faster, in the order they were found in.
 #
@@ -44,7 +43,7 @@ _ALWAYS = ("version", "policy", "size", "treatments")  # written even if empty
 
 def load(path: Path | str) -> Recipe:
     """Read a recipe. Raises UserError with the path and the field if the file is not a valid recipe."""
-    document = _read(Path(path))
+    document = read_yaml(Path(path), "recipe", MOST_BYTES)
     if not isinstance(document, dict):
         raise UserError(f"{path} is not a recipe: it has no fields such as policy and treatments")
     version = document.get("version", VERSION)
@@ -97,7 +96,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise ConstructorError(None, None, "a recipe has no anchors", self.peek_event().start_mark)
+            raise ConstructorError(None, None, "anchors are not read", self.peek_event().start_mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
@@ -116,11 +115,12 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(_Line, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, True))
 
 
-def _read(path: Path) -> object:
+def read_yaml(path: Path, what: str, most: int) -> object:
+    """Return the content of a file, called ``what`` in errors, of at most ``most`` bytes. Raises UserError."""
     try:
-        return yaml.load(contents(path, MOST_BYTES), Loader=_Loader)
+        return yaml.load(contents(path, most), Loader=_Loader)
     except OSError as error:
-        raise UserError(f"cannot read the recipe {path}: {(error.strerror or str(error)).lower()}") from None
+        raise UserError(f"cannot read the {what} {path}: {(error.strerror or str(error)).lower()}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date is a ValueError
         problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""

@@ -218,7 +218,7 @@ class Sameness:
         agreement = compare_calls(made, scale, self.subject.executed_actions)
         agreement.short, agreement.changes_execution = stopped, variant.changes_execution
         agreement.distinct = len({digest([self.checks.observations[call.visit.observation]]) for call in made})
-        agreement.unjudged = self._inputs_fault(agreement.distinct, visits)
+        agreement.unjudged = self._inputs_fault(agreement.distinct, visits) or agreement.unjudged
         if len(made) < len(planned):
             seen = f"{len(made)} of {len(planned)} calls were made in time"
             agreement.how = f"{agreement.how}; {seen}"

@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 
 from strobe.core.errors import UserError
-from strobe.core.measure.agreement import Values, agree, agree_outputs
+from strobe.core.measure.agreement import Values, add_note, agree, agree_outputs
 from strobe.core.measure.guard import Guard, Guards, record_judgement, strongest
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.time_limit import LookInterrupted
-from strobe.core.results.agreement import Agreement, Check, Yardstick, yardstick
+from strobe.core.results.agreement import Check, Yardstick, yardstick
 from strobe.core.results.answer import VerifyResult
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.visits import FEWEST, CheckCall, describe, plan
@@ -23,7 +23,7 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import Target
-from strobe.core.subjects.outputs import Numbers, describe_uncompared, extract_numbers
+from strobe.core.subjects.outputs import Numbers, extract_numbers, note_uncompared
 from strobe.core.treatments.recipe import RecipeTreatment, check_groups, make_treatments
 from strobe.core.treatments.treatment import Variant
 
@@ -50,16 +50,18 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
     result.checks.append(check)
     pairs: list[tuple[Numbers, Numbers]] = []
     reporter.stage(title)
-    steps = Steps(reporter, "inputs")
+    steps, rows = Steps(reporter, "inputs"), [[index] for index in range(len(subject.inputs))]
+    if first.before or second.before:
+        rows.append([*range(max(len(subject.inputs), FEWEST))])  # what is kept from one call shows in the next
     try:
-        for index in range(len(subject.inputs)):
-            expected = _numbers(subject, first, index)
+        for done, row in enumerate(rows, 1):
+            expected = _numbers(subject, first, row)
             try:
-                pairs.append((expected, _numbers(subject, second, index)))
+                pairs += zip(expected, _numbers(subject, second, row), strict=True)
             except UserError as error:
                 check.broken = str(error)
                 break
-            steps(index + 1, len(subject.inputs))
+            steps(done, len(rows))
     except KeyboardInterrupt:
         result.status = "interrupted"
     # Not before: an object that counts its calls would be ahead of the other one.
@@ -69,8 +71,11 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
     if alike := _comparable_numbers(check, pairs, first.name):
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
-        check.agreement.distinct = len({subject.input_digest(index) for index in range(len(pairs))})
-        check.agreement.uncompared = describe_uncompared(pairs)
+        subject.note_inputs(check.agreement, range(min(len(pairs), len(subject.inputs))))
+        note_uncompared(check.agreement, pairs)
+        if (in_row := len(pairs) - len(subject.inputs)) > 0:
+            check.agreement.observations = len(subject.inputs)
+            add_note(check.agreement, f"{in_row} more calls were made in a row, without a reset between them")
         record_judgement(check, guard)
     return result
 
@@ -108,6 +113,8 @@ def verify_recipe(
     try:
         reporter.stage("the baseline's outputs")
         reference = _reference(subject, max(count, len(subject.inputs)), len(groups) * passes, seconds, reporter)
+        in_row = max(len(subject.inputs), FEWEST) if subject.target.before else 0
+        episode = _numbers(subject, subject.target, range(in_row))
         if len(reference) < max(count, len(subject.inputs)):
             looked_at = f"{len(reference)} of {max(count, len(subject.inputs))} calls were looked at"
             result.limited = f"{looked_at}, to end in about {seconds:.0f} s (--seconds={seconds:g})"
@@ -115,7 +122,7 @@ def verify_recipe(
             result.yardsticks += _reordered_yardsticks(subject, result)
         for label, chosen in groups:
             reporter.stage(f"{label} against the baseline")
-            _check_group(result, subject, (label, chosen), guards, passes, reference, reporter)
+            _check_group(result, subject, (label, chosen), guards, passes, reference, episode, reporter)
     except KeyboardInterrupt:
         result.status = "interrupted"
     return result
@@ -152,6 +159,7 @@ def _check_group(
     guards: Guards,
     passes: int,
     reference: Sequence[Numbers],
+    episode: Sequence[Numbers],
     reporter: Reporter,
 ) -> None:
     """Add a check of ``group``, as far as it came. Raises KeyboardInterrupt, after adding what was seen by then."""
@@ -165,17 +173,19 @@ def _check_group(
     pairs: list[tuple[Numbers, Numbers]] = []
     stopped = False
     try:
-        _visit(subject, Variant(label, chosen), ordered, reference, pairs, Steps(reporter, "calls"))
+        _visit(subject, Variant(label, chosen), ordered, (reference, episode), pairs, Steps(reporter, "calls"))
     except KeyboardInterrupt:
         stopped = True
     except _CallError as error:
         check.broken = str(error)
     if alike := _comparable_numbers(check, pairs, subject.target.name):
-        agreement = check.agreement = _agree_in_spread(alike, pairs)
+        shapes = {expected.shapes for expected, _ in pairs}
+        agreement = agree_outputs(*alike, shapes.pop()) if len(shapes) == 1 else agree(*alike)
+        agreement.of, check.agreement = "outputs", agreement
         seen = ordered[: len(pairs)]
-        agreement.distinct = len({subject.input_digest(visit.observation) for visit in seen})
-        agreement.how = describe(seen)
-        agreement.uncompared = describe_uncompared(pairs)
+        subject.note_inputs(agreement, [visit.observation for visit in seen])
+        agreement.how = describe(seen) + (f", and {len(episode)} in a row" if len(pairs) > len(seen) else "")
+        note_uncompared(agreement, pairs)
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
         record_judgement(check, guard, yardstick(result.yardsticks, "reordered sums"))
@@ -187,44 +197,40 @@ def _visit(
     subject: CallableSubject,
     variant: Variant,
     ordered: Sequence[CheckCall],
-    reference: Sequence[Numbers],
+    expected: tuple[Sequence[Numbers], Sequence[Numbers]],
     pairs: list[tuple[Numbers, Numbers]],
     steps: Steps,
 ) -> None:
     """Make the calls of ``ordered`` with ``variant`` on, and add a pair for each; the isolated ones are the last.
 
+    Args:
+        expected: of each observation, and of the calls of an episode, which are made after all others.
+
     Raises:
         UserError: a treatment does not apply.
         _CallError: a call fails.
     """
+    reference, episode = expected
+    calls = [([visit.observation], visit.isolated, [reference[visit.observation]]) for visit in ordered]
     undo = variant.apply(subject)
     try:
-        for visit in ordered:
-            if visit.isolated:
+        for row, isolated, there in [*calls, ([*range(len(episode))], False, episode)]:
+            if isolated:
                 undo()
                 undo = variant.apply(subject)
             try:
-                output = subject.output(visit.observation)
+                pairs += zip(there, _numbers(subject, subject.target, row), strict=True)
             except UserError as error:
                 raise _CallError(str(error)) from error
-            pairs.append((reference[visit.observation], extract_numbers(output)))
             steps(len(pairs), len(ordered))
     finally:
         undo()
 
 
-def _agree_in_spread(alike: tuple[list[Values], list[Values]], pairs: Sequence[tuple[Numbers, Numbers]]) -> Agreement:
-    shapes = {expected.shapes for expected, _ in pairs}
-    if len(shapes) == 1:
-        return agree_outputs(*alike, shapes.pop())
-    agreement = agree(*alike)
-    agreement.of = "outputs"
-    return agreement
-
-
-def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
+def _numbers(subject: CallableSubject, target: Target, row: Sequence[int]) -> list[Numbers]:
+    """Return the numbers of calls in a row, with a reset before the first of them alone."""
     with subject.switch_target(target):
-        return extract_numbers(subject.output(index))
+        return [extract_numbers(subject.output(index, reset=not place)) for place, index in enumerate(row)]
 
 
 def _comparable_numbers(
@@ -235,11 +241,11 @@ def _comparable_numbers(
     Args:
         first: name of what the others are compared with.
     """
-    for index, (expected, seen) in enumerate(pairs):
+    for index, (expected, seen) in enumerate(pairs, 1):
         if expected.values is None:
             check.unjudged = f"{first} returns no numbers, but {expected.kind}"
             return None
-        check.broken = check.broken or ((unlike := expected.unlike(seen)) and f"input {index + 1} gives {unlike}")
+        check.broken = check.broken or ((unlike := expected.unlike(seen)) and f"input {index} gives {unlike}")
     if check.broken:
         return None
     if not pairs:

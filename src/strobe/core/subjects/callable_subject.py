@@ -28,7 +28,6 @@ from strobe.core.slices import Offer
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import describe_unfinished, leaves
 from strobe.core.subjects.outputs import (
-    Numbers,
     await_output,
     copy_containers,
     extract_numbers,
@@ -44,6 +43,8 @@ from strobe.core.torch_there import Processor, has_torch
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from strobe.core.results.agreement import Agreement
 
 _MOST = 300  # characters of an error's own words
 
@@ -139,7 +140,7 @@ class CallableSubject(Abilities):
 
         def run(index: int) -> np.ndarray:
             numbers = extract_numbers(self.output(index))
-            self.latest = replace(self.latest, form=_drop_values(numbers))
+            self.latest = replace(self.latest, form=replace(numbers, values=None))
             return numbers.values if numbers.values is not None else np.empty(0, np.float32)
 
         return run
@@ -208,18 +209,22 @@ class CallableSubject(Abilities):
             np.random.set_state(numpy_state)
             random.setstate(python_state)
 
-    def output(self, index: int) -> object:
+    def output(self, index: int, *, reset: bool = True) -> object:
         """Return what the target that is on returns for input ``index``, once it is there.
+
+        Args:
+            reset: whether an object that has a `reset` is reset before.
 
         Raises:
             UserError: the target failed, or returned something that has not run yet.
         """
         target, place = self.target, index % len(self.inputs)
-        arguments = _arguments(self.inputs[place])
+        given = self.inputs[place]
+        arguments = copy_containers(given if type(given) is tuple else (given,))
         self._seed_generators(self.seed + index)
         waits = self._waits.get(target.name, True)
         try:
-            if target.before is not None:
+            if reset and target.before is not None:
                 target.before()
             synchronise(self._accelerator)  # the copies of the input are there before the time begins
             with section(ITERATION):
@@ -287,6 +292,13 @@ class CallableSubject(Abilities):
         tensors = [tensor for given in self.inputs for tensor in iter_tensors(given)]
         return next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), torch.device("cpu"))
 
+    def note_inputs(self, agreement: Agreement, places: Sequence[int]) -> None:
+        """Write into ``agreement`` how many inputs differ; it is not judged where several inputs are one."""
+        agreement.distinct = len({self.input_digest(place) for place in places})
+        first = extract_numbers(self.inputs[0])
+        if agreement.distinct == 1 < len(self.inputs) and not first.unseen and (first.shapes or first.texts):
+            agreement.unjudged = f"all {len(self.inputs)} inputs are one: give others"
+
     def input_digest(self, index: int) -> str:
         """Return a digest of the numbers and the texts of input ``index``."""
         numbers = extract_numbers(self.inputs[index % len(self.inputs)])
@@ -299,14 +311,6 @@ def _accelerator() -> torch.device | None:
     import torch
 
     return torch.accelerator.current_accelerator(check_available=True)
-
-
-def _arguments(given: Any) -> tuple[object, ...]:
-    return copy_containers(given) if type(given) is tuple else (copy_containers(given),)
-
-
-def _drop_values(numbers: Numbers) -> Numbers:
-    return replace(numbers, values=None)
 
 
 def _family(target: Target) -> Family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from strobe.core.errors import UserError
+from strobe.core.subjects.leaves import takes_nothing
 from strobe.core.timeline.layers import Call
 from strobe.core.torch_there import has_torch, is_module
 
@@ -106,18 +108,24 @@ def make_target(name: str, target: object) -> Target:
 def _reset(owner: object, method: str) -> Callable[[], object] | None:
     """Return what empties the queue that ``method`` may take actions from; None if there is nothing."""
     reset = getattr(owner, "reset", None) if method in _MAY_QUEUE else None
-    if not callable(reset):
-        return None
-    try:
-        inspect.signature(reset).bind()
-    except (TypeError, ValueError):  # it takes arguments, or says nothing of them
-        return None
-    return reset
+    return reset if takes_nothing(reset) else None
 
 
 def one_part(target: Target) -> str | None:
     """Return why nothing divides a target into parts; None if something does."""
     return target.opaque or (None if target.modules else "no torch module was found in it")
+
+
+def list_modules(target: Target) -> list[nn.Module]:
+    """Return the modules of a target, and those that its function has in hand: as globals, or of where it was made."""
+    held, call = list[object](), target.call
+    while isinstance(call, functools.partial):
+        held, call = [*held, *call.args, *call.keywords.values()], call.func
+    if inspect.isfunction(call):
+        with contextlib.suppress(ValueError):  # a name of its surroundings has no value yet
+            found = inspect.getclosurevars(call)
+            held += [*found.nonlocals.values(), *found.globals.values(), *(call.__defaults__ or ())]
+    return [*target.modules.values(), *(module for each in held for module in modules_inside(each).values())]
 
 
 def modules_inside(owner: object) -> dict[str, nn.Module]:

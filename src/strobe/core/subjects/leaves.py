@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
+from collections import UserDict, UserList
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set, ValuesView
 from enum import Enum
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from strobe.core.torch_there import is_tensor
 
-PLAIN = (str, bytes, bool, int, float, complex, type(None))
+PLAIN = (str, bytes, bool, int, float, complex, slice, type(None))
 _DEEPEST = 32  # levels that are looked into
 _MOST = 10_000  # leaves of one value: a call returns fewer, and an object that is handed in may hold a world
+_WAITS = ("result", "get", "wait", "join")  # what gives the result of work that goes on
 _CONTAINERS = (Sequence, Set, ValuesView)
 
 
@@ -50,20 +55,22 @@ def _walk(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[st
 
 def _inside(value: Any) -> list[tuple[str, object]] | np.ndarray | None:
     """Return the entries of ``value`` by name, or an array that is as good; None for a leaf."""
-    if isinstance(value, (Enum, *PLAIN)) or is_tensor(value) or describe_unfinished(value):
+    if isinstance(value, (Enum, ModuleType, *PLAIN)) or is_tensor(value) or describe_unfinished(value):
         return None
     if isinstance(value, memoryview) or (hasattr(value, "__array_interface__") and not hasattr(value, "dtype")):
         return np.asarray(value)
     if isinstance(value, np.ndarray):
         return _array_parts(value)
-    if isinstance(value, Mapping):
-        return sorted(((str(key), entry) for key, entry in value.items()), key=lambda entry: entry[0])
-    if isinstance(value, _CONTAINERS) and not hasattr(value, "__array__"):
-        entries = sorted(value, key=repr) if isinstance(value, Set) else list(value)
-        array = _numbers(entries)
-        return array if array is not None else [(f"[{index}]", entry) for index, entry in enumerate(entries)]
     computed = hasattr(value, "__array__") or hasattr(value, "block_until_ready")
-    return None if computed or callable(value) else _fields(value) or None
+    fields = [] if computed or callable(value) or isinstance(value, UserDict | UserList) else _fields(value)
+    if isinstance(value, Mapping):
+        keyed = sorted(((str(key), entry) for key, entry in value.items()), key=lambda entry: entry[0])
+        return [*keyed, *(field for field in fields if field[0] not in dict(keyed))]
+    if isinstance(value, _CONTAINERS) and not computed:
+        entries = sorted(value, key=repr) if isinstance(value, Set) else list(value)
+        array = None if fields else _numbers(entries)
+        return array if array is not None else [*((f"[{at}]", entry) for at, entry in enumerate(entries)), *fields]
+    return fields or None
 
 
 def describe_unfinished(leaf: object) -> str | None:
@@ -72,8 +79,11 @@ def describe_unfinished(leaf: object) -> str | None:
     A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
     """
     kind = type(leaf).__name__
-    if all(callable(getattr(leaf, name, None)) for name in ("done", "result")):
-        return f"a {kind}, which may not be done: return its result()"
+    if isinstance(leaf, functools.partial):
+        return f"a {kind}, which has not run: call it inside the function"
+    for name in _WAITS if not isinstance(leaf, (Mapping, *_CONTAINERS)) and not hasattr(leaf, "__dlpack__") else ():
+        if hasattr(type(leaf), name) and takes_nothing(getattr(leaf, name)):
+            return f"a {kind}, which may not be done: return what its {name}() gives"
     if isinstance(leaf, Awaitable):
         return f"a {kind}, which has not run: call it by asyncio.run, or wait for it, inside the function"
     if isinstance(leaf, Iterator | AsyncIterator):
@@ -81,10 +91,21 @@ def describe_unfinished(leaf: object) -> str | None:
     return None
 
 
+def takes_nothing(function: Any) -> bool:
+    """Return whether something can be called without arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _array_parts(array: np.ndarray) -> list[tuple[str, object]] | None:
-    """Return the parts of an array of objects, or of one with named fields; None for any other."""
+    """Return the parts of an array of objects, with named fields or with a mask; None for any other."""
     if array.dtype.names:
         return [(name, array[name]) for name in array.dtype.names]
+    if np.ma.is_masked(array):
+        return [("data", np.ma.filled(array, array.dtype.type())), ("mask", np.ma.getmaskarray(array))]
     if array.dtype == object:
         return [(f"[{index}]", entry) for index, entry in enumerate(array.reshape(-1).tolist())]
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,7 +19,11 @@ from strobe.core.torch_there import is_tensor
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from strobe.core.results.agreement import Agreement
+
 _SHOWN = 4  # arrays that are described by themselves
+_A_TIME = " (a time)"
+_VALUES = ("datetime", "decimal", "fractions", "uuid", "torch")  # packages whose objects say by `repr` what they are
 _EXACT = 2**53  # float64 holds each whole number up to this one
 # dtypes all of whose values float32 holds, by torch's and NumPy's names.
 _SMALL = ("float32", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "uint16")
@@ -35,7 +40,7 @@ class Numbers:
             number is an array without dimensions. None if there are none.
         shapes: path → shape, in the order of the paths.
         texts: path → text, of what must be the same and is no number.
-        unseen: what is not compared, in words.
+        unseen: what is not compared, in words, with the function, class or package that it is, else None.
         kind: type of an output without numbers.
     """
 
@@ -43,14 +48,19 @@ class Numbers:
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     kind: str = ""
     texts: tuple[tuple[str, str], ...] = ()
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[tuple[str, object], ...] = ()
 
     @property
     def words(self) -> str:
         """The shapes in words, such as '(1, 50, 7)' or 'actions (50, 7), state (8)'."""
-        shown = [f"{path} {_shape(shape)}".strip() for path, shape in self.shapes[:_SHOWN]]
+        shown = [f"{path} ({', '.join(map(str, shape))})".strip() for path, shape in self.shapes[:_SHOWN]]
         more = len(self.shapes) - _SHOWN
         return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a number nor a text: what was called may not have ended."""
+        return not self.shapes and all(text == "None" for _, text in self.texts)
 
     def unlike(self, found: Numbers) -> str | None:
         """Return in words which form of ``found`` differs from this; None if their numbers can be compared."""
@@ -70,21 +80,20 @@ def extract_numbers(output: object) -> Numbers:
     """Return the numbers, the texts, and what else is in ``output``."""
     read: list[tuple[str, np.ndarray]] = []
     texts: list[tuple[str, str]] = []
-    unseen: list[str] = []
+    unseen: list[tuple[str, object]] = []
     for path, leaf in leaves(output):
-        if isinstance(leaf, int | float | complex):
-            if _TIMES.search(path):
-                unseen.append(f"{path} (a time)")
-                continue
-            array = _floats(np.asarray(leaf)) if abs(leaf) <= _EXACT or not isinstance(leaf, int) else None
-        else:
-            array = _floats(leaf)
-        if array is None and isinstance(leaf, (*PLAIN, Enum, PurePath)):
+        if isinstance(leaf, int | float | complex) and _TIMES.search(path):
+            unseen.append((f"{path}{_A_TIME}", None))
+            continue
+        exact = _array(leaf)
+        array = _floats(exact) if exact is not None else None
+        if array is None and (isinstance(leaf, (*PLAIN, Enum, PurePath)) or type(leaf).__module__ in _VALUES):
             texts.append((path, repr(leaf)))
-        elif array is None and getattr(getattr(leaf, "dtype", None), "kind", "-") in "USOMm":
-            texts.append((path, repr(np.asarray(leaf).tolist())))
+        elif array is None and exact is not None and exact.dtype.kind != "V":
+            texts.append((path, repr(exact.tolist())))
         elif array is None:
-            unseen.append(f"{path} ({type(leaf).__name__})".strip())
+            code = leaf if inspect.isroutine(leaf) or inspect.isclass(leaf) or inspect.ismodule(leaf) else None
+            unseen.append((f"{path} ({type(leaf).__name__})".strip(), code))
         elif array.size:
             read.append((path, array))
         else:
@@ -99,11 +108,16 @@ def extract_numbers(output: object) -> Numbers:
     return Numbers(values, shapes, kind, tuple(texts), tuple(unseen))
 
 
-def describe_uncompared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str | None:
-    """Return in words the parts of outputs that are not compared; None if all are."""
-    unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
+def note_uncompared(agreement: Agreement, pairs: Iterable[tuple[Numbers, Numbers]]) -> None:
+    """Name the parts of outputs that are not compared. Other parts than times leave the agreement not judged."""
+    unseen: dict[str, None] = {}
+    for before, after in pairs:
+        both = [part for part in before.unseen if part[1] is not None and part in after.unseen]
+        unseen |= {part[0]: None for part in (*before.unseen, *after.unseen) if part not in both}
     more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
-    return f"{', '.join(list(unseen)[:_SHOWN])}{more}" if unseen else None
+    agreement.uncompared = f"{', '.join(list(unseen)[:_SHOWN])}{more}" if unseen else None
+    if strange := [words for words in unseen if not words.endswith(_A_TIME)]:
+        agreement.unjudged = f"{strange[0]} cannot be compared: return numbers, texts, arrays and tensors alone"
 
 
 def iter_tensors(value: object) -> Iterator[Tensor]:
@@ -152,21 +166,29 @@ def copy_containers(value: Any) -> Any:
     return value
 
 
-def _floats(leaf: Any) -> np.ndarray | None:
-    """Return a copy of a tensor or an array as floats that hold all its values; None of anything else.
+def _array(leaf: Any) -> np.ndarray | None:
+    """Return a number, a tensor or an array as NumPy has it; None of what may be more than that, as a table."""
+    if is_tensor(leaf):
+        return _tensor_to_numpy(leaf)
+    plain = isinstance(leaf, int | float | complex | np.ndarray | np.generic)
+    of_device = hasattr(leaf, "__array__") and (hasattr(leaf, "__dlpack__") or hasattr(leaf, "block_until_ready"))
+    return np.asarray(leaf) if plain or of_device else None
+
+
+def _floats(array: np.ndarray) -> np.ndarray | None:
+    """Return a copy of an array as floats that hold all its values; None where float64 cannot hold them.
 
     A complex number is two, along a last dimension.
     """
-    if is_tensor(leaf):
-        return _tensor_to_numpy(leaf)
-    if not (hasattr(leaf, "__array__") and hasattr(leaf, "dtype")):
-        return None
-    array = np.asarray(leaf)
     kind = array.dtype.kind
+    if kind in "iu" and array.size and max(int(array.max()), -int(array.min())) > _EXACT:
+        return None
     try:
         if kind == "c":
             wide = np.ascontiguousarray(array, np.complex128)
             return wide.view(np.float64).reshape(*array.shape, 2).copy()
+        if array.dtype.char == "g" and not np.array_equal(array, array.astype(np.float64), equal_nan=True):
+            return None
         if kind in "fiub":
             return array.astype(np.float32 if array.dtype.name in _SMALL else np.float64)
         if kind == "V":  # JAX's bfloat16 and float8
@@ -186,9 +208,6 @@ def _tensor_to_numpy(tensor: Tensor) -> np.ndarray:
         import torch
 
         tensor = torch.view_as_real(tensor.resolve_conj())
-    wide = tensor.float() if str(tensor.dtype).removeprefix("torch.") in _SMALL else tensor.double()
-    return wide.cpu().numpy().copy()
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
+    if tensor.is_floating_point():
+        tensor = tensor.float() if str(tensor.dtype).removeprefix("torch.") in _SMALL else tensor.double()
+    return tensor.cpu().numpy()

@@ -14,13 +14,8 @@ from importlib.metadata import entry_points
 from strobe.core import slices
 from strobe.core.errors import UserError
 from strobe.core.treatments import words as text
-from strobe.core.treatments.spec import HelpWords, table
+from strobe.core.treatments.spec import table
 from strobe.core.treatments.treatment import Entry, Spec, Treatment
-
-
-def _load(words: HelpWords) -> Entry:
-    """Return the entry of ``words``. Raises ModuleNotFoundError where it needs a library that is not installed."""
-    return slices.load(words.at if ":" in words.at else f"{words.at}:ENTRY")
 
 
 @cache
@@ -29,7 +24,7 @@ def own_entries() -> tuple[Entry, ...]:
     found: list[Entry] = []
     for words in table().values():
         try:
-            found.append(_load(words))
+            found.append(slices.load(words.at if ":" in words.at else f"{words.at}:ENTRY"))
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "strobe":
                 raise

@@ -19,7 +19,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = "export.json"
-BRIGHTEST = 2.0  # brightest value of an image from 0 to 1, with room for overshoot in resizing
+DARKEST, BRIGHTEST = -0.5, 2.0  # of an image from 0 to 1, with room for overshoot in resizing
 TOKENS, MASK = "observation.language.tokens", "observation.language.attention_mask"
 
 
@@ -82,8 +82,8 @@ class Policy:
             raise ValueError(f"{name} is {list(array.shape)}, and the policy takes {wanted['shape']}")
         if not np.isfinite(array).all():
             raise ValueError(f"{name} has infinite values or NaN")
-        if image and array.ndim == 4 and array.shape[1] == 3 and array.max() > BRIGHTEST:
-            raise ValueError(f"{name} reaches {array.max():g}: images must be from 0 to 1: divide by 255")
+        if image and array.ndim == 4 and array.shape[1] == 3 and not DARKEST <= array.min() <= array.max() <= BRIGHTEST:
+            raise ValueError(f"{name} has {array.min():g} to {array.max():g}: images are from 0 to 1: divide by 255")
         return array
 
     def _draw_noise(self, wanted: dict[str, Any]) -> Any:
@@ -96,19 +96,16 @@ def describe_damage(folder: Path, about: dict[str, Any]) -> str | None:
 
     ``about``: what its `export.json` says. Digests show damage: who changes a file on purpose changes its digest too.
     """
+    again = "copy the folder again, or export the policy again"
     for name, digest in about["files"].items():
         try:
             found = (
                 export_digest(about) if name == MANIFEST else hashlib.sha256((folder / name).read_bytes()).hexdigest()
             )
         except OSError as error:
-            return (
-                f"{folder / name} cannot be read ({error.strerror}): copy the folder again, or export the policy again"
-            )
+            return f"{folder / name} cannot be read ({error.strerror}): {again}"
         if found != digest:
-            return (
-                f"{folder / name} has changed since it was exported: copy the folder again, or export the policy again"
-            )
+            return f"{folder / name} has changed since it was exported: {again}"
     return None
 
 

@@ -97,7 +97,7 @@ def _from_npy(data: bytes) -> np.ndarray:
     file = io.BytesIO(data)
     header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, _, dtype = header[np.lib.format.read_magic(file)](file)
-    if dtype.itemsize * math.prod(shape) != len(data) - file.tell():
+    if not dtype.itemsize or dtype.itemsize * math.prod(shape) != len(data) - file.tell():
         raise ValueError(f"an array of shape {shape} in {len(data):,} bytes")
     return np.load(io.BytesIO(data), allow_pickle=False)
 

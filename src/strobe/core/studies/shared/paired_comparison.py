@@ -9,7 +9,7 @@ from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.measuring import Measured
-from strobe.core.subjects.outputs import describe_uncompared
+from strobe.core.subjects.outputs import note_uncompared
 
 UNITS = {"training step": "step", "training forward": "pass", "loading": "batch"}  # what a phase's times are of
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
@@ -27,6 +27,11 @@ def judge(
     judged = judge_times(baseline, candidate, within=within, level=level)
     if baseline.phase == "inference":
         judged.agreement = agreement = _agreement(baseline, candidate, measured)
+        forms = {name: measured.forms.get(name, {}).values() for name in (candidate.name, baseline.name)}
+        if nothing := next((name for name in forms if any(form.is_empty for form in forms[name])), None):
+            words = f"Not judged: `{nothing}` returns no numbers to compare, so its work may go on after its call."
+            update = {"kind": "inconclusive", "cause": "no numbers", "sentence": words, "detail": None, "within": None}
+            judged.verdict = judged.verdict.model_copy(update=update)
         if (
             agreement is not None
             and measured.variants[candidate.name].is_guided != measured.variants[baseline.name].is_guided
@@ -119,6 +124,6 @@ def _compare_outputs(before: str, after: str, measured: Measured) -> Agreement |
         agreement = agree_outputs(first, second, shapes.pop()) if spread_known else agree(first, second)
         agreement.distinct = min(len(alike), agreement.observations)
         add_note(agreement, measured.outputs.note)
-        agreement.uncompared = describe_uncompared(alike)
+        note_uncompared(agreement, alike)
     agreement.of = "outputs"
     return agreement
