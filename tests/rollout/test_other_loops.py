@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,34 @@ def test_a_slow_camera_of_a_recording_is_found_with_the_commands_own_flag(robot,
     assert len(found) == 2
     assert all("--dataset.fps=" in finding.do for finding in found)
     assert result.rollout.sentence.startswith("The control loop ran at ")
+
+
+@pytest.mark.parametrize("driver", ["as it is", "clamps", "refuses", "returns nothing"])
+def test_a_command_that_is_no_number_is_said_first_whatever_the_driver_makes_of_it(
+    robot, tmp_path, monkeypatch, driver
+):
+    module = sys.modules[robot.__module__]
+    lead, send = module.DummyLeader.get_action, robot.send_action
+
+    def get_action(self):
+        return lead(self) | ({"joint_3.pos": float("nan")} if self._asked >= 4 else {})
+
+    def send_action(self, action):
+        if driver == "refuses" and math.isnan(action["joint_3.pos"]):
+            raise ValueError("cannot convert float NaN to integer")
+        given = action | {"joint_3.pos": max(-100.0, action["joint_3.pos"])} if driver == "clamps" else action
+        sent = send(self, given)
+        return None if driver == "returns nothing" else sent
+
+    monkeypatch.setattr(module.DummyLeader, "get_action", get_action)
+    monkeypatch.setattr(robot, "send_action", send_action)
+    result = watch(arguments(TELEOPERATE, tmp_path), tmp_path / "run.events", command=TELEOPERATE).result
+    found = result.rollout.not_finite
+    assert found is not None
+    assert (found.read, found.joints) == (0, ["joint_3.pos"])
+    assert found.sent == (1 if driver == "refuses" else result.rollout.pace.ticks - 4 + 1)
+    assert "sent the robot NaN or infinite numbers" in result.rollout.sentence
+    assert advise(result)[0].rule == "not-finite"
 
 
 def test_a_teleoperation_is_watched(robot, tmp_path):

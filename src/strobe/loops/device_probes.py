@@ -12,6 +12,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -179,18 +180,33 @@ def robot_cameras(robot: object) -> dict[str, object]:
     }
 
 
-def motor_buses(robot: object, method: str = "send_action") -> dict[str, object]:
+def motor_buses(robot: object, method: str = "send_action") -> dict[str, Any]:
     """Return the motor buses of a robot or leader by the arm's name; '' is the robot itself, or its only arm.
 
     Args:
         method: that a part has which is an arm.
     """
-    buses: dict[str, object] = {}
+    buses: dict[str, Any] = {}
     for name, part in ({"": robot} | _robot_arms(robot, method)).items():
         bus = getattr(part, "bus", None)
         if hasattr(bus, "sync_read") and all(bus is not other for other in buses.values()):
             buses[name] = bus
     return buses if len(buses) > 1 else dict(zip([""], buses.values(), strict=False))
+
+
+def joint_limits(robot: object) -> dict[str, tuple[float, float]]:
+    """Return the ends of each joint's range by its name in an action: by its driver's unit, in degrees by its file."""
+    limits = {}
+    for arm, bus in motor_buses(robot).items():
+        for motor, described in (getattr(bus, "motors", None) or {}).items():
+            unit, half = getattr(getattr(described, "norm_mode", None), "name", ""), 100.0
+            with suppress(Exception):  # no calibration, or another kind of bus
+                if unit == "DEGREES":
+                    file, counts = bus.calibration[motor], bus.model_resolution_table[described.model] - 1
+                    half = (file.range_max - file.range_min) / 2 * 360 / counts
+                if unit in ("DEGREES", "RANGE_M100_100", "RANGE_0_100"):
+                    limits[f"{arm}_{motor}.pos".lstrip("_")] = (0.0 if unit == "RANGE_0_100" else -half, half)
+    return limits
 
 
 def _robot_arms(robot: object, method: str) -> dict[str, object]:

@@ -9,10 +9,10 @@ called in a tick.
 from __future__ import annotations
 
 import functools
-import operator
+import math
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
@@ -253,20 +253,19 @@ class LoopWatch(Instrument):
         return True
 
     def _ticking(self, bare: Call) -> Call:
-        append, keep, ident, values = self.log.append, self.keep, threading.get_ident, several(self.joints)
+        append, keep, ident, joints = self.log.append, self.keep, threading.get_ident, self.joints
 
         def call(*args: object, **kwargs: object) -> object:
             now = host_ns()
             if self._until and now > self._until and self._is_time_over(now):
                 return bare(*args, **kwargs)
             append(("tick", now))
+            at: list[float] = []
             try:
                 observation = bare(*args, **kwargs)
-            except BaseException:
-                append(("s", OBSERVATION, now, host_ns(), ident()))
-                raise
-            end = host_ns()
-            append((_observation_rows, now, end, ident(), list(map(float, values(observation)))))
+                at = [float(observation[name]) for name in joints]
+            finally:
+                append((_observation_rows, now, host_ns(), ident(), at))
             if keep is not None:
                 keep((now, observation))
             return observation
@@ -291,37 +290,24 @@ class LoopWatch(Instrument):
 
     def _commanding(self, bare: Call, picks: bool = False) -> Call:
         append, ident, joints = self.log.append, threading.get_ident, self.joints
-        values = several(joints)
 
         def call(*args: object, **kwargs: object) -> object:
-            start, command = host_ns(), []
+            start, asked, sent = host_ns(), args[-1] if args else kwargs.get("action"), None
             try:
                 sent = bare(*args, **kwargs)
-            except BaseException:
-                append((_action_rows, start, host_ns(), ident(), command, picks))
-                raise
-            end = host_ns()
-            if isinstance(sent, dict):
-                try:
-                    command = list(map(float, values(sent)))
-                except KeyError:  # some of the joints
-                    command = [float(sent[name]) for name in joints if name in sent]
-            append((_action_rows, start, end, ident(), command, picks))
-            return sent
+                return sent
+            finally:
+                both = [dict(each) for each in (sent, asked) if isinstance(each, dict)]
+                append((_action_rows, start, host_ns(), ident(), joints, both, picks))
 
         return call
 
     def _recording(self, bare: Call) -> Call:
-        append, ident = self.log.append, threading.get_ident
+        append, inner = self.log.append, self._wrap_in_section(bare, RECORD)
 
         def call(*args: object, **kwargs: object) -> object:
-            start = host_ns()
-            try:
-                result = bare(*args, **kwargs)
-            except BaseException:
-                append(("s", RECORD, start, host_ns(), ident()))
-                raise
-            append((_record_rows, start, host_ns(), ident()))
+            result = inner(*args, **kwargs)
+            append(("frame", host_ns()))
             return result
 
         return call
@@ -332,21 +318,15 @@ def _observation_rows(start: int, end: int, thread: int, at: list[float]) -> lis
     return [section, ("at", at)] if at else [section]
 
 
-def _action_rows(start: int, end: int, thread: int, command: list[float], picks: bool) -> list[Row]:
+def _action_rows(
+    start: int, end: int, thread: int, joints: list[str], both: list[dict[str, Any]], picks: bool
+) -> list[Row]:
+    """Return the events of a command that the robot took and was given: it may limit NaN to a number, or refuse it."""
     rows: list[Row] = [("pick", start, 1)] if picks else []
     rows.append(("s", ACTION, start, end, thread))
+    told = [[float(each[name]) for each in both if name in each] for name in joints]
+    command = [next((one for one in each if not math.isfinite(one)), each[0]) for each in told if each]
     return [*rows, ("sent", command)] if command else rows
-
-
-def _record_rows(start: int, end: int, thread: int) -> list[Row]:
-    return [("s", RECORD, start, end, thread), ("frame", end)]
-
-
-def several(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function that returns the values of ``names`` in a mapping, which must have them all."""
-    if len(names) > 1:
-        return operator.itemgetter(*names)  # no function of Python's: it costs a tick nothing to call
-    return lambda mapping: tuple(mapping[name] for name in names)
 
 
 def sleeps(modules: Iterable[object]) -> list[Hook]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lerobot.policies.rtc import ActionQueue
@@ -147,7 +147,8 @@ class RolloutWatch(LoopWatch):
         hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
-        hooks += sleeps(strategies())
+        package = core.__name__.rpartition(".")[0]  # of strategies: each holds the loop's functions under its own names
+        hooks += sleeps([module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")])
         hooks.append(Hook(rtc, "prepare_observation_for_inference", PREPARE))
         dataset = context.data.dataset
         if dataset is not None:
@@ -350,12 +351,6 @@ def _get_rows(
     if returned:
         rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
     return [*rows, ("pick", end, returned)] if picks else rows
-
-
-def strategies() -> Iterable[object]:
-    """Return the modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
-    package = core.__name__.rpartition(".")[0]
-    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
 
 
 def rollout_config(argv: Sequence[str]) -> RolloutConfig:

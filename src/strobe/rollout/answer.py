@@ -28,7 +28,7 @@ from strobe.loops.events import Cadence, CameraRead, CpuUse, Scheduled
 from strobe.loops.header import Header
 from strobe.loops.instrument import CAMERA, SLEEP
 from strobe.loops.measure import rollout as measure
-from strobe.loops.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, worst
+from strobe.loops.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, wild_commands, worst
 from strobe.loops.reader import CALL, CONTROL, TICK, RunRecord
 from strobe.loops.results.rollout import (
     POLICY_CALL,
@@ -76,7 +76,8 @@ def make_answer(header: Header, record: RunRecord) -> RolloutResult:
         rollout=figures,
         notes=record.notes,
     )
-    ticks = _drop_sleep(iterations(record.sections(MOST), TICK))
+    turned = iterations(record.sections(MOST), TICK)
+    ticks = [Iteration(each.whole, [part for part in each.parts if part.name != SLEEP]) for each in turned]
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
         tick.traits = _traits(header)
@@ -156,6 +157,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         scheduling=_scheduling(record),
         stalls=_stalls(record),
         not_finite=count_not_finite(ticks, record.actions, header.joints) if header.engine != "server" else None,
+        wild=wild_commands(ticks, header.joints, header.limits),
         recording=_recording(header, record),
         cadence="\n".join(line.text for line in record.table(Cadence)) or None,
         remote=summarize_remote(header, record),
@@ -178,6 +180,8 @@ def sentence(rollout: Rollout) -> str:
     if (numbers := rollout.not_finite) is not None and numbers.sent + numbers.read:
         did = "sent the robot" if numbers.sent else "read from the robot"
         return f"{units.count(numbers.sent or numbers.read, 'control tick')} {did} NaN or infinite numbers."
+    if rollout.wild:
+        return f"{rollout.wild[0].title}."
     if rollout.stalls:
         return f"{rollout.stalls[0].title}."
     if pace is None:
@@ -317,10 +321,6 @@ def _recording(header: Header, record: RunRecord) -> Recording | None:
         stamped_s=sum(len(frames) - 1 for frames in episodes) / header.dataset_fps,
         real_s=sum(frames[-1] - frames[0] for frames in episodes) / 1e9,
     )
-
-
-def _drop_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
-    return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
 
 
 def _measurement(name: str, phase: MeasuredPhase, runs: Sequence[Iteration], first: int) -> Measurement:

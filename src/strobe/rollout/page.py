@@ -151,9 +151,13 @@ def notes(rollout: Rollout) -> list[str]:
     cost = (
         f"recording took {rollout.overhead_ms:.3f} ms per {of}, computed from the cost of one section on this machine"
     )
-    if rollout.not_finite is not None or rollout.engine == "server":
+    if rollout.engine == "server":
         return [cost]
-    return [cost, "not judged: NaN in positions and actions, which the robot's driver does not report"]
+    if rollout.not_finite is None:
+        return [cost, "not judged: NaN in positions and actions, which the robot's driver does not report"]
+    if rollout.wild is None:
+        return [cost, "not judged: how far commands reach; neither ranges nor positions of the joints are known"]
+    return [cost]
 
 
 def _pace(pace: Pace) -> Table:

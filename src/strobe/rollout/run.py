@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from types import FrameType
 
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, error_line
 from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.results.recipe import NOT_USED
 from strobe.core.studies.shared.cadence import SETTLE_S, Spacing
@@ -223,13 +223,9 @@ def _reason(error: BaseException, command: str) -> str:
 
 
 def _error_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = lines[0] if lines else "no message"
-    if message.endswith(":"):  # what follows is the point: the ids of motors that are missing
-        message = " ".join(lines)
     kind = type(error)
     name = kind.__name__ if kind.__name__ != "error" else f"{kind.__module__}.error"
-    return f"{name}: {message}"[:300]
+    return f"{name}: {error_line(error)}"[:300]
 
 
 @contextlib.contextmanager
@@ -248,10 +244,6 @@ def _signals(names: Sequence[str], answer: Callable[[int, FrameType | None], obj
         for number, handler in before.items():
             if handler is not None:
                 signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> object:
-    raise KeyboardInterrupt
 
 
 LIMIT_S = 10.0
@@ -278,7 +270,9 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
         notes.append(f"no bench comparison: it needs {FEWEST} policy calls after the first")
         return
     try:
-        with _signals(("SIGTERM", "SIGHUP"), _interrupt):  # they end the bench, and not the answer that is there
+        with _signals(
+            ("SIGTERM", "SIGHUP"), signal.default_int_handler
+        ):  # they end the bench, and not the answer that is there
             if calls.refusal_reason:
                 notes.append(f"no bench comparison: {calls.refusal_reason}")
                 return

@@ -22,17 +22,9 @@ ELSEWHERE = ("none", "remote", "server")  # engines whose policy, if any, runs i
 _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "device reports readiness", "termios")
 
 
-def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """The one thing that is wrong with the bus, the worst first."""
-    yield from _trouble(result.rollout, thresholds)
-
-
-def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
-    """Whether a finding on the bus says already why reads of the motors are slow."""
-    return bool(_trouble(rollout, thresholds))
-
-
-def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
+def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> list[Finding]:
+    """Return the one thing that is wrong with the bus, the worst first: it says why reads of the motors are slow."""
+    rollout = result.rollout
     if (bus := rollout.bus) is None:
         return []
     arm = f" of the arm '{bus.arm}'" if bus.arm else ""
@@ -273,8 +265,27 @@ def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding
         f"{', '.join(found.joints)}.",
         why="A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.",
         do=do,
-        evidence={"read": found.read, "sent": found.sent},
+        evidence={"read": found.read, "sent": found.sent, "gain_share": 1.0},  # before all else
     )
+
+
+def wild_commands(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Commands beyond a joint's range, or farther from the last one than a motor moves in a tick."""
+    wild = result.rollout.wild or []
+    for joint in wild[:1]:
+        ends = f" Its range is {joint.ends[0]:.4g} to {joint.ends[1]:.4g}." if joint.ends is not None else ""
+        others = f" So were {', '.join(each.joint for each in wild[1:])}." if wild[1:] else ""
+        yield Finding(
+            rule="wild-commands",
+            level="warning",
+            title=joint.title,
+            found=f"The first was at {joint.from_s:.1f} s; {units.count(joint.ticks, 'control tick')} sent it such a "
+            f"command.{ends}{others}",
+            why="No motor can execute such a command. A driver clamps it, or the arm hits its stop at full speed.",
+            do="Run `strobe preflight --policy.path=FOLDER` with this robot: it compares units, statistics and "
+            "calibration. For the first runs, limit a step: --robot.max_relative_target.",
+            evidence={"joint": joint.joint, "ticks": joint.ticks, "gain_share": 1.0},
+        )
 
 
 # Where --fps is called otherwise.
@@ -370,4 +381,4 @@ def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Iterator[Finding]:
     )
 
 
-RULES = (numbers_not_finite, stalls, bus_trouble, turns, torque_left, cameras, real_time)
+RULES = (numbers_not_finite, wild_commands, stalls, bus_trouble, turns, torque_left, cameras, real_time)
