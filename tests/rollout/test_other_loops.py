@@ -14,7 +14,7 @@ from typing import Any
 import pandas
 import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
-from support.fakes.watched_robot import Eye, watched_robot
+from support.fakes.watched_robot import Bus, Eye, watched_robot
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
@@ -138,6 +138,39 @@ def test_a_command_that_is_no_number_is_said_first_whatever_the_driver_makes_of_
     assert found.sent == (1 if driver == "refuses" else result.rollout.pace.ticks - 4 + 1)
     assert "sent the robot NaN or infinite numbers" in result.rollout.sentence
     assert advise(result)[0].rule == "not-finite"
+
+
+SEEN = "the driver switched it off in each motor"
+
+
+@pytest.mark.parametrize(
+    ("fails", "torque", "found"),
+    [
+        ("never", f"off: {SEEN}", False),
+        ("before torque", "on: nothing switched it off", True),
+        ("in it", "not known: switching it off ended in ConnectionError: no answer of 3", True),
+        ("without a driver's word", "not known: this robot's driver does not show it", False),
+    ],
+)
+def test_the_answer_says_how_torque_was_left(robot, tmp_path, monkeypatch, fails, torque, found):
+    def disable_torque(self, motors=None, num_retry=0):
+        if fails == "in it":
+            raise ConnectionError("no answer\nof 3")
+
+    def disconnect(self):
+        if fails == "before torque":
+            raise ConnectionError("the camera is gone")
+        if fails != "without a driver's word":
+            self.bus.disable_torque(num_retry=5)
+        self._connected = False
+
+    if fails != "without a driver's word":
+        monkeypatch.setattr(Bus, "disable_torque", disable_torque, raising=False)
+    monkeypatch.setattr(robot, "disconnect", disconnect)
+    result = watch(arguments(TELEOPERATE, tmp_path), tmp_path / "run.events", command=TELEOPERATE).result
+    assert result.rollout.torque == torque
+    assert [each.rule for each in advise(result)[:1] if each.rule == "torque-left-on"] == ["torque-left-on"] * found
+    assert f"At the end, torque was {torque}." in document(result).answers
 
 
 def test_a_teleoperation_is_watched(robot, tmp_path):

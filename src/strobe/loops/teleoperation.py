@@ -47,15 +47,11 @@ LOOPS: dict[str, tuple[ModuleType, str]] = {
 
 def led_config(command: str, argv: Sequence[str]) -> object:
     """The config that ``command``, of `LOOPS`, makes of ``argv``; nothing is connected. Raises UserError."""
-    if command == RECORDING:
-        arguments = checked_arguments(argv, command, "robot.type", "teleop.type", "dataset.repo_id")
-        recording = parse_config(arguments, command, lerobot_record.RecordConfig)
-        require_rate(recording.dataset.fps, "--dataset.fps")
-        return recording
-    config = parse_config(
-        checked_arguments(argv, command, "robot.type", "teleop.type"), command, lerobot_teleoperate.TeleoperateConfig
-    )
-    require_rate(config.fps, "--fps")
+    recording = command == RECORDING
+    needed = ["robot.type", "teleop.type", *(["dataset.repo_id"] if recording else [])]
+    kind: Any = lerobot_record.RecordConfig if recording else lerobot_teleoperate.TeleoperateConfig
+    config = parse_config(checked_arguments(argv, command, *needed), command, kind)
+    require_rate(config.dataset.fps if recording else config.fps, "--dataset.fps" if recording else "--fps")
     return config
 
 

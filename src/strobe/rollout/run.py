@@ -34,7 +34,6 @@ from strobe.loops.event_log import Log, read
 from strobe.loops.events import RequestFailed
 from strobe.loops.header import Header
 from strobe.loops.instrument import LoopWatch
-from strobe.loops.measure.rollout import Call
 from strobe.loops.observations import Keeper
 from strobe.loops.reader import RunRecord, read_record
 from strobe.loops.registry import ROLLOUT, Loop, load_loop
@@ -45,6 +44,12 @@ from strobe.rollout.remote import round_trips, sections_of_receiving, sections_o
 # LeRobot's own answer to each sets a flag that nobody looks at after the run.
 ALL_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 TRACED = 300  # ticks that go into the trace
+
+
+class NotStartedError(UserError):
+    """A run that ended before its second tick."""
+
+    code = 1
 
 
 @dataclass
@@ -83,7 +88,7 @@ def watch(
         command: ``lerobot-rollout``, or another of `strobe.loops.registry.NAMES`.
 
     Raises:
-        UserError: the run ended before its second tick, with what ended it.
+        NotStartedError: the run ended before its second tick.
         KeyboardInterrupt: it was interrupted before its second tick.
     """
     log = Log(events)
@@ -96,14 +101,15 @@ def watch(
     record = RunRecord() if header is None else read_record(header, rows)
     interrupted = watching.signals > 0 or isinstance(error, KeyboardInterrupt)
     failed = error is not None and not (interrupted and watching.endless)
-    reason = _reason(error, command) if error is not None and failed else watching.failed
+    reason = _reason(error, command, interrupted) if error is not None and failed else watching.failed
     if header is None or not _can_be_shown(header, record):
         log.remove()
         if observations is not None:
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        raise UserError(reason or _unwatched_reason(watching, record)) from None
+        torque = _torque(watching).partition(":")[0]
+        raise NotStartedError(f"{reason or _unwatched_reason(watching, record)} (torque is {torque})") from None
     watched = _make_watched_rollout(header, record)
     result = watched.result
     if interrupted and not watching.endless:
@@ -113,6 +119,7 @@ def watch(
     else:
         watched.calls = watching.calls
     result.rollout.error = reason or None
+    result.rollout.torque = _torque(watching) if result.rollout.engine != "server" else None
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes
@@ -157,6 +164,7 @@ def _run(
             traceback.clear_frames(error.__traceback__)
             error.__traceback__ = None
         gc.collect()
+        watching.released.close()
         watching.log.stop()
         if keeper is not None:
             keeper.stop()
@@ -210,10 +218,15 @@ def _unwatched_reason(watching: LoopWatch, record: RunRecord) -> str:
     return f"the run ended before its second control tick: {why}"
 
 
-def _reason(error: BaseException, command: str) -> str:
+def _torque(watching: LoopWatch) -> str:
+    left = watching.torque or {"": "not known: this robot's driver does not show it"}
+    return "; ".join(f"{arm} {how}".strip() for arm, how in left.items())
+
+
+def _reason(error: BaseException, command: str, interrupted: bool) -> str:
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if isinstance(error, KeyboardInterrupt) or (interrupted and isinstance(error, SystemExit)):
         return "interrupted"
     first = error  # of those that came on top of one another: what ended the loop, before the robot was put to rest
     while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
@@ -285,12 +298,6 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
         gc.collect()
 
 
-def period_s(calls: Sequence[Call]) -> float | None:
-    """The median time from the start of a call to that of the next, in seconds; None for fewer than three calls."""
-    starts = [call.start_ns for call in calls[1:]]
-    return median(b - a for a, b in pairwise(starts)) / 1e9 if len(starts) > 1 else None
-
-
 def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
     result = watched.result
     reporter.stage(f"the robot is at rest; calling the policy without it for about {limit_s:.0f} s (Ctrl-C ends that)")
@@ -300,7 +307,8 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if ROUNDS * call_s > left_s:
         result.notes.append(f"no bench comparison: a call takes {call_s:.1f} s, too long for {limit_s:.0f} s")
         return
-    period = period_s(watched.record.calls)
+    starts = [call.start_ns for call in watched.record.calls[1:]]
+    period = median(b - a for a, b in pairwise(starts)) / 1e9 if len(starts) > 1 else None
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
     spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
     fits = period is not None and spaced_s <= left_s

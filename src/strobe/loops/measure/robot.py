@@ -79,12 +79,14 @@ def wild_commands(
     two sides: a gripper snaps. Where it is not known, by twice the farthest position of any joint and by `FAST` of the
     fastest steps that a joint was seen to make.
     """
+    if not joints or not ticks:
+        return None
     at, sent = _tables(ticks, len(joints))
     sent[~np.isfinite(sent)] = np.nan
     low, high = (np.array([limits.get(joint, (np.nan, np.nan))[end] for joint in joints]) for end in (0, 1))
     moved, far = (np.fmax.reduce(np.abs(each), axis=None, initial=np.nan) for each in (np.diff(at, axis=0), at))
     most = np.where(low < 0, (high - low) / 2, np.where(low >= 0, np.inf, max(2 * far, FAST * moved)))
-    if not len(sent) or np.isnan(sent).all() or np.isnan(most).all():
+    if np.isnan(sent).all() or np.isnan(most).all():
         return None
     steps = np.abs(np.diff(sent, axis=0, prepend=np.nan))
     steps[[not tick.follows for tick in ticks]] = np.nan

@@ -132,8 +132,6 @@ def late_part(ticks: Sequence[Tick], late: Sequence[Tick]) -> tuple[str, float |
 
     Where all are late: the part that takes longest. Where a part lies in another, and has most of its time: the inner.
     """
-    if not late:
-        return "", None
     known = {id(tick) for tick in late}
     others = [tick for tick in ticks if id(tick) not in known]
 

@@ -383,6 +383,7 @@ class Rollout(Data):
     remote: Remote | None = Field(default=None, description="figures of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="recording time per tick, computed from its cost on this machine")
+    torque: str | None = Field(default=None, description="torque at the end, and how that is known; None of a server")
     error: str | None = Field(default=None, description="error that ended the run early, in a line")
     lost: str | None = Field(
         default=None, description="what the recording lacks or has damaged; None if nothing is known"

@@ -211,19 +211,24 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    rehearsal = result.rollout.rehearsal
-    if rehearsal is not None and rehearsal.holding:
-        count, joints = len(rehearsal.holding), ", ".join(rehearsal.holding)
+    rollout, rehearsal = result.rollout, result.rollout.rehearsal
+    holding = rehearsal.holding if rehearsal is not None else []
+    failed = rollout.error is not None and any(f"{state}: " in (rollout.torque or "") for state in ("on", "not known"))
+    if holding or (failed and (rehearsal is None or not rehearsal.arms)):
+        where = f" in {units.count(len(holding), 'joint')}" if holding else ""
+        joints = f"these joints held their goal: {', '.join(holding)}" if holding else f"torque was {rollout.torque}"
         yield Finding(
             rule="torque-left-on",
             level="warning",
-            title=f"The arm still has torque in {count} joint{units.plural(count)}",
-            found=f"At the end of the run these joints held their goal: {joints}.",
+            title=f"The arm {'still has' if holding else 'may still have'} torque{where}",
+            found=f"At the end of the run {joints}.",
             why="LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in "
             "error. All later ids keep their torque, even after the process has ended. They grow warm, and nobody can "
             "move the arm by hand.",
-            do="Expect the same on the real arm after such an end, and switch its power off.",
-            evidence={"joints": joints},
+            do="Switch the power of the arm off."
+            if rehearsal is None
+            else "Expect the same on the real arm after such an end, and switch its power off.",
+            evidence={"joints": ", ".join(holding) or None, "gain_share": 1.0},
         )
 
 
