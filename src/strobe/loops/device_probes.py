@@ -168,15 +168,16 @@ def robot_cameras(robot: object) -> dict[str, object]:
 
     In a robot of several arms, the name of an arm's own camera begins with the arm's.
     """
-    own = _cameras(robot)
-    arms = {name: arm for name, arm in _robot_arms(robot, "send_action").items() if isinstance(_cameras(arm), dict)}
+    own = getattr(robot, "cameras", None)
+    parts = [(name, getattr(arm, "cameras", None)) for name, arm in _robot_arms(robot, "send_action").items()]
+    arms = {name: cameras for name, cameras in parts if isinstance(cameras, dict)}
     if len(arms) < 2:
         return dict(own) if isinstance(own, dict) else {}
-    shared = _cameras(getattr(robot, "config", None)) or {}  # one of the arms opens them
+    shared = getattr(getattr(robot, "config", None), "cameras", None) or {}  # one of the arms opens them
     return {
         name if name in shared else f"{arm}_{name}": camera
         for arm, each in arms.items()
-        for name, camera in _cameras(each).items()
+        for name, camera in each.items()
     }
 
 
@@ -211,7 +212,3 @@ def joint_limits(robot: object) -> dict[str, tuple[float, float]]:
 
 def _robot_arms(robot: object, method: str) -> dict[str, object]:
     return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
-
-
-def _cameras(robot: object) -> Any:
-    return getattr(robot, "cameras", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import median_low
 
 import numpy as np
 import torch
@@ -270,14 +270,14 @@ def _stalls(record: RunRecord) -> list[Stall]:
     A part inside another stalled one stands for both: a camera's read for the whole observation.
     """
     spans = [span for span in record.rows.get(CONTROL, ()) if span[0].startswith(DEVICES)]
-    spans += [(POLICY_CALL, call.start_ns, call.end_ns) for call in record.calls[1:]]
+    spans += [(POLICY_CALL, call.start_ns, call.end_ns) for call in record.calls]
     by_part: dict[str, list[tuple[float, int, int]]] = {}
     for part, start, end in spans:
         by_part.setdefault(part, []).append(((end - start) / 1e6, start, end))
-    long = {
-        part: [span for span in own if span[0] >= max(STALL_MS, STALL_TIMES * median(each[0] for each in own))]
-        for part, own in by_part.items()
-    }
+    long: dict[str, list[tuple[float, int, int]]] = {}
+    for part, own in by_part.items():
+        least = max(STALL_MS, STALL_TIMES * median_low(each[0] for each in own))
+        long[part] = [span for span in own[int(part == POLICY_CALL) :] if span[0] >= least]  # a first call warms up
     every = [span for own in long.values() for span in own]
     begin, stalls = record.turns[0].start_ns if record.turns else 0, []
     for part, own in long.items():
