@@ -108,8 +108,8 @@ def watch(
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        torque = _torque(watching).partition(":")[0]
-        raise NotStartedError(f"{reason or _unwatched_reason(watching, record)} (torque is {torque})") from None
+        torque = "" if command == "policy_server" else f" (torque is {_torque(watching).partition(':')[0]})"
+        raise NotStartedError(f"{reason or _unwatched_reason(watching, record)}{torque}") from None
     watched = _make_watched_rollout(header, record)
     result = watched.result
     if interrupted and not watching.endless:
