@@ -69,7 +69,7 @@ def rehearse(
             except NotStartedError as error:
                 holding = describe(made, stage, options).holding
                 torque = f"still on in {', '.join(holding)}" if holding else "off"
-                raise NotStartedError(f"{str(error).rpartition(' (')[0]} (torque is {torque})") from None
+                raise NotStartedError(f"{str(error).rpartition(' (torque is')[0]} (torque is {torque})") from None
         watched.result.rollout.rehearsal = describe(made, stage, options)
     watched.result.title = watched.result.title.replace(f" of {command}", f" of {command}, rehearsed,")
     if made.records:

@@ -108,7 +108,7 @@ def watch(
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        torque = "" if command == "policy_server" else f" (torque is {_torque(watching).partition(':')[0]})"
+        torque = "" if command == "policy_server" else f" (torque is {_torque(watching)})"
         raise NotStartedError(f"{reason or _unwatched_reason(watching, record)}{torque}") from None
     watched = _make_watched_rollout(header, record)
     result = watched.result
