@@ -24,7 +24,8 @@ def _log_and_read(log: Log, *held: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def test_one_tuple_becomes_its_events_in_the_file_and_in_memory(tmp_path: Path) -> None:
-    held = ((_get_rows, 1, 4, 7, ACTION, 9, 2, 1, True), ("tick", 5), (_action_rows, 6, 8, 7, [0.5, 1.5], False))
+    command = _action_rows, 6, 8, 7, ["pan", "lift"], [{"pan": 0.5, "lift": 1.5}, {"pan": 9.0, "lift": 1.5}], False
+    held = ((_get_rows, 1, 4, 7, ACTION, 9, 2, 1, True), ("tick", 5), command)
     told = [
         ("s", "get action", 1, 4, 7),
         ("get", 1, 4, 1, 9, 2, 1),

@@ -27,6 +27,7 @@ from strobe.core.kinds import document
 from strobe.preflight.findings.wiring import DANGEROUS, wiring_findings
 from strobe.preflight.results.wiring import Weights
 from strobe.preflight.run import make_answer
+from strobe.preflight.wiring.fed import add_fed
 from strobe.preflight.wiring.of_run import parse_settings
 from strobe.preflight.wiring.read import read_wiring
 
@@ -222,6 +223,19 @@ def test_a_horizon_has_as_many_actions_as_its_observations_leave(
     found = [finding for finding in wiring_findings(wiring) if finding.rule == "chunk-short"]
     assert [finding.evidence["there"] for finding in found] == ([there] if there else [])
     assert all(f"--policy.n_action_steps={there} or fewer" in finding.do for finding in found)
+
+
+def test_another_number_of_joints_is_said_once_and_first_and_no_name_is_laid_over_a_place(stage: Wired):
+    statistics("pre", "observation.state.std", [5, 5, 5, 5, 5, 0])(stage)
+    stage.dataset = None
+    for name in ("action", "observation.state"):
+        stage.connect(name, shape=[7], dimensions=["extra.pos", *JOINTS])
+    found = stage.findings()
+    assert [each.rule for each in found] == ["joints-differ", "statistics-flat"]
+    assert found[1].title.startswith("dimension 5 of observation.state")
+    wiring = stage.read()
+    add_fed(wiring, ["extra.pos", *JOINTS], [[400.0] * 7] * 50)
+    assert wiring.fed is None
 
 
 @pytest.mark.parametrize(("executed", "found"), [(50, True), (10, False)])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
-from support.fakes.watched_robot import Eye, watched_robot
+from support.fakes.watched_robot import Bus, Eye, watched_robot
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
@@ -108,6 +110,67 @@ def test_a_slow_camera_of_a_recording_is_found_with_the_commands_own_flag(robot,
     assert len(found) == 2
     assert all("--dataset.fps=" in finding.do for finding in found)
     assert result.rollout.sentence.startswith("The control loop ran at ")
+
+
+@pytest.mark.parametrize("driver", ["as it is", "clamps", "refuses", "returns nothing"])
+def test_a_command_that_is_no_number_is_said_first_whatever_the_driver_makes_of_it(
+    robot, tmp_path, monkeypatch, driver
+):
+    module = sys.modules[robot.__module__]
+    lead, send = module.DummyLeader.get_action, robot.send_action
+
+    def get_action(self):
+        return lead(self) | ({"joint_3.pos": float("nan")} if self._asked >= 4 else {})
+
+    def send_action(self, action):
+        if driver == "refuses" and math.isnan(action["joint_3.pos"]):
+            raise ValueError("cannot convert float NaN to integer")
+        given = action | {"joint_3.pos": max(-100.0, action["joint_3.pos"])} if driver == "clamps" else action
+        sent = send(self, given)
+        return None if driver == "returns nothing" else sent
+
+    monkeypatch.setattr(module.DummyLeader, "get_action", get_action)
+    monkeypatch.setattr(robot, "send_action", send_action)
+    result = watch(arguments(TELEOPERATE, tmp_path), tmp_path / "run.events", command=TELEOPERATE).result
+    found = result.rollout.not_finite
+    assert found is not None
+    assert (found.read, found.joints) == (0, ["joint_3.pos"])
+    assert found.sent == (1 if driver == "refuses" else result.rollout.pace.ticks - 4 + 1)
+    assert "sent the robot NaN or infinite numbers" in result.rollout.sentence
+    assert advise(result)[0].rule == "not-finite"
+
+
+SEEN = "the driver switched it off in each motor"
+
+
+@pytest.mark.parametrize(
+    ("fails", "torque", "found"),
+    [
+        ("never", f"off: {SEEN}", False),
+        ("before torque", "on: nothing switched it off", True),
+        ("in it", "not known: switching it off ended in ConnectionError: no answer of 3", True),
+        ("without a driver's word", "not known: this robot's driver does not show it", False),
+    ],
+)
+def test_the_answer_says_how_torque_was_left(robot, tmp_path, monkeypatch, fails, torque, found):
+    def disable_torque(self, motors=None, num_retry=0):
+        if fails == "in it":
+            raise ConnectionError("no answer\nof 3")
+
+    def disconnect(self):
+        if fails == "before torque":
+            raise ConnectionError("the camera is gone")
+        if fails != "without a driver's word":
+            self.bus.disable_torque(num_retry=5)
+        self._connected = False
+
+    if fails != "without a driver's word":
+        monkeypatch.setattr(Bus, "disable_torque", disable_torque, raising=False)
+    monkeypatch.setattr(robot, "disconnect", disconnect)
+    result = watch(arguments(TELEOPERATE, tmp_path), tmp_path / "run.events", command=TELEOPERATE).result
+    assert result.rollout.torque == torque
+    assert [each.rule for each in advise(result)[:1] if each.rule == "torque-left-on"] == ["torque-left-on"] * found
+    assert f"At the end, torque was {torque}." in document(result).answers
 
 
 def test_a_teleoperation_is_watched(robot, tmp_path):

@@ -100,13 +100,13 @@ def test_a_server_that_cannot_load_the_policy_says_so_on_both_sides(
     with watched_server(tmp_path) as (process, port):
         wait_for_port(port, process)
         given = client_arguments(tmp_path, port, "xvla")
-        assert main(["rollout", "--", CLIENT, *given]) == 2
+        assert main(["rollout", "--", CLIENT, *given]) == 1
         process.send_signal(signal.SIGTERM)
         ended = process.wait_for_end(300)
     printed = ended.stdout + ended.stderr
     error = capsys.readouterr().err
     assert f"the policy server at 127.0.0.1:{port} refused the policy: UNKNOWN: " in error
     assert "Policy type xvla not supported" in error
-    assert ended.returncode == 2
+    assert ended.returncode == 1
     assert "strobe: SendPolicyInstructions failed: ValueError: Policy type xvla not supported" in printed
     assert "(lerobot.async_inference.policy_server.PolicyServer.SendPolicyInstructions, line " in printed

@@ -135,7 +135,7 @@ def seen_by_server(rollout: Rollout, client: Rollout) -> None:
 
 def test_a_client_without_a_server_is_told_so(robot, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["rollout", "--", CLIENT, *client_arguments(tmp_path, free_port())]) == 2
+    assert main(["rollout", "--", CLIENT, *client_arguments(tmp_path, free_port())]) == 1
     assert "no policy server at 127.0.0.1:" in capsys.readouterr().err
 
 

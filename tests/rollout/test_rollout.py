@@ -224,20 +224,40 @@ def test_a_signal_puts_the_robot_to_rest_and_keeps_the_profile(
     assert "Interrupted" in capsys.readouterr().out
 
 
-def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (
+            ConnectionError("There is no\nstatus packet!"),
+            "failed",
+            "ended with ConnectionError: There is no status packet!",
+        ),
+        (SystemExit(3), "failed", "ended with SystemExit: 3"),
+        (KeyboardInterrupt(), "interrupted", None),  # LeRobot itself then ends as if nothing was
+    ],
+)
+def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_path, monkeypatch, error, status, told):
     def fail(tick: int) -> None:
         if tick == 12:
-            raise ConnectionError("There is no status packet!")
+            raise error
 
     monkeypatch.setattr(robot, "before", staticmethod(fail))
-    found = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=60")
+    found = watch(given, tmp_path / "run.events")
     assert found.calls is None, "nothing is called on the bench after a run that failed"
     result = found.result
-    assert result.status == "failed"
-    assert result.rollout.error == "lerobot-rollout ended with ConnectionError: There is no status packet!"
+    assert (result.status, result.rollout.error) == (status, told and f"lerobot-rollout {told}")
     assert not robot.made[-1].is_connected
     assert result.rollout.pace is not None
     assert result.rollout.pace.ticks >= 10
+
+
+def test_a_run_that_does_not_start_is_no_wrong_input(robot, checkpoints, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(robot, "connect", lambda *_: 1 / 0)
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl")
+    assert main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", *given]) == 1
+    said = "lerobot-rollout ended with ZeroDivisionError: division by zero (torque is not known: "
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"strobe: {said}")
 
 
 def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.examples.findings_results import approve_findings
-from support.examples.made_up_rollout import MAIN, MS, header, rtc, sync
+from support.examples.made_up_rollout import MAIN, MS, header, motion, rtc, sync
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document, figures
@@ -244,23 +244,72 @@ def test_a_log_that_cannot_be_written_keeps_the_latest_events_and_never_raises(t
     assert (found, list(rows)) == (header(), [("run", 0)])
 
 
+@pytest.mark.parametrize("at", [100, 240])  # the last tick counts too, though none follows it
 @pytest.mark.parametrize(
     ("part", "title"),
     [("camera wrist", "Camera wrist hung for 3.0 s"), ("read motors", "Reading the motors hung for 3.0 s")],
 )
-def test_a_device_that_hangs_is_named_with_its_time_and_no_lower_rate(part: str, title: str) -> None:
-    result = make_slow_result(part, lambda tick: 3000.0 if tick == 100 else 1.0)
+def test_a_device_that_hangs_is_named_with_its_time_and_no_lower_rate(part: str, title: str, at: int) -> None:
+    result = make_slow_result(part, lambda tick: 3000.0 if tick == at else 1.0)
     assert result.rollout.sentence == f"{title}."
+    assert result.rollout.pace is not None
+    assert result.rollout.pace.period.max >= 3000
     found = advise(result)
-    assert found[0].title == title or title in [each.title for each in found]
+    assert found[0].title == title
     assert not [each.rule for each in found if each.rule.startswith("slow-")]
     assert "--fps=" not in " ".join(each.do for each in found if each.rule == "device-stall")
 
 
-def test_a_call_that_hangs_is_named_and_the_advice_is_no_lower_rate() -> None:
-    result = answer_events(rtc(lambda call: 3000.0 if call == 5 else 90.0, seconds=20))
+@pytest.mark.parametrize(("calls", "slow"), [(2, 1), (3, 1), (3, 2), (8, 4)])
+def test_a_call_that_hangs_is_named_before_a_busy_machine_and_the_advice_is_no_lower_rate(
+    calls: int, slow: int
+) -> None:
+    begin, *events, end = sync(lambda call: 3000.0 if call == slow else 20.0, ticks=20 * calls)
+    turns = ("turns", 0, 0, 0, 0), ("turns", end[1], end[1] // 3, end[1] // 2, 3 * end[1])
+    result = answer_events([begin, turns[0], *events, turns[1], end], **SYNC)
     assert result.rollout.sentence == "A policy call hung for 3.0 s."
-    assert all("--fps=" not in each.do for each in advise(result))
+    found = advise(result)
+    assert [each.rule for each in found] == ["device-stall", "busy-machine"]
+    assert all("--fps=" not in each.do for each in found)
+
+
+RANGES = {"pan": (-100.0, 100.0), "lift": (0.0, 100.0)}
+
+
+def make_commanded_result(commands: dict[int, list[float]], limits: Any) -> RolloutResult:
+    """A joint follows a wave, a gripper rests at 20; ``commands`` are those of some ticks instead."""
+    events, tick = [], 0
+    for event in rtc(lambda _: 90.0):
+        events.append(event)
+        if event[0] == "pick" and event[2]:
+            at, to = ([motion(each)[0], 20.0] for each in (tick, tick + 1))
+            events += [("at", at), ("sent", commands.get(tick, to))]
+            tick += 1
+    return answer_events(events, limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("commands", "limits", "title"),
+    [
+        ({60: [130.0, 0.0]}, RANGES, "pan was sent 130, beyond its range"),
+        ({60: [0.0, -20.0]}, RANGES, "lift was sent -20, beyond its range"),
+        ({60: [-60.0, 5.0], 61: [60.0, 5.0]}, RANGES, "pan was sent from -60 to 60 in one control tick"),
+        ({60: [4e4, 0.0]}, {}, "pan was sent from -22.7 to 4e+04 in one control tick"),
+        # Sound: a policy reaches a little beyond its data, a gripper snaps, and a joint of no known range steps.
+        ({60: [-30.0, 109.0], 61: [-30.0, 0.0], 62: [-30.0, 100.0]}, RANGES, None),
+        ({60: [25.0, 0.0]}, {}, None),
+        ({}, RANGES, None),
+    ],
+)
+def test_a_command_that_no_motor_executes_is_said_first(commands: Any, limits: Any, title: str | None) -> None:
+    result = make_commanded_result(commands, limits)
+    titles = [each.title for each in advise(result) if each.rule == "wild-commands"]
+    assert titles == [title] * bool(title)
+    assert result.rollout.wild is not None
+    assert (result.rollout.sentence == f"{title}.") is bool(title)
+    if title:
+        result.findings = advise(result)
+        assert result.findings[0].rule == "wild-commands"
 
 
 def test_numbers_that_are_not_finite_are_named() -> None:
@@ -277,6 +326,10 @@ def test_numbers_that_are_not_finite_are_named() -> None:
     sent_nan = answer_events([event for event in sent if event[0] != "sent"])
     assert "sent the robot NaN" in sent_nan.rollout.sentence
     assert {each.title for each in advise(sent_nan)} >= {"The robot was sent NaN or infinite actions"}
+    clamped = answer_events(
+        [one for each in sent for one in ([each, ("sent", [9.0, 0.0])] if each[0] == "pick" else [each])]
+    )
+    assert advise(clamped)[0].rule == "not-finite", "a driver made numbers of what the policy gave it"
     without = answer_events([event for event in rtc(lambda _: 90.0) if event[0] not in ("at", "sent", "values")])
     assert without.rollout.not_finite is None
     assert any("not judged: NaN" in note for note in document(without).notes)

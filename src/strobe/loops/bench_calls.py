@@ -113,12 +113,7 @@ FEWEST = FEWEST_PAIRS  # calls of which a verdict can be made
 
 
 def call_times(place: Place, uses: Sequence[ThreadUse]) -> CallTimes:
-    """The median wall time of ``uses``, divided as their middle half is.
-
-    Raises ValueError for no calls.
-    """
-    if not uses:
-        raise ValueError("no calls")
+    """The median wall time of ``uses``, at least one, divided as their middle half is."""
     ordered = sorted(uses, key=lambda use: use.wall)
     quarter = len(ordered) // 4
     middle = ordered[quarter : len(ordered) - quarter]

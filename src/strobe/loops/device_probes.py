@@ -12,6 +12,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -167,25 +168,26 @@ def robot_cameras(robot: object) -> dict[str, object]:
 
     In a robot of several arms, the name of an arm's own camera begins with the arm's.
     """
-    own = _cameras(robot)
-    arms = {name: arm for name, arm in _robot_arms(robot, "send_action").items() if isinstance(_cameras(arm), dict)}
+    own = getattr(robot, "cameras", None)
+    parts = [(name, getattr(arm, "cameras", None)) for name, arm in _robot_arms(robot, "send_action").items()]
+    arms = {name: cameras for name, cameras in parts if isinstance(cameras, dict)}
     if len(arms) < 2:
         return dict(own) if isinstance(own, dict) else {}
-    shared = _cameras(getattr(robot, "config", None)) or {}  # one of the arms opens them
+    shared = getattr(getattr(robot, "config", None), "cameras", None) or {}  # one of the arms opens them
     return {
         name if name in shared else f"{arm}_{name}": camera
         for arm, each in arms.items()
-        for name, camera in _cameras(each).items()
+        for name, camera in each.items()
     }
 
 
-def motor_buses(robot: object, method: str = "send_action") -> dict[str, object]:
+def motor_buses(robot: object, method: str = "send_action") -> dict[str, Any]:
     """Return the motor buses of a robot or leader by the arm's name; '' is the robot itself, or its only arm.
 
     Args:
         method: that a part has which is an arm.
     """
-    buses: dict[str, object] = {}
+    buses: dict[str, Any] = {}
     for name, part in ({"": robot} | _robot_arms(robot, method)).items():
         bus = getattr(part, "bus", None)
         if hasattr(bus, "sync_read") and all(bus is not other for other in buses.values()):
@@ -193,9 +195,20 @@ def motor_buses(robot: object, method: str = "send_action") -> dict[str, object]
     return buses if len(buses) > 1 else dict(zip([""], buses.values(), strict=False))
 
 
+def joint_limits(robot: object) -> dict[str, tuple[float, float]]:
+    """Return the ends of each joint's range by its name in an action: by its driver's unit, in degrees by its file."""
+    limits = {}
+    for arm, bus in motor_buses(robot).items():
+        for motor, described in (getattr(bus, "motors", None) or {}).items():
+            unit, half = getattr(getattr(described, "norm_mode", None), "name", ""), 100.0
+            with suppress(Exception):  # no calibration, or another kind of bus
+                if unit == "DEGREES":
+                    file, counts = bus.calibration[motor], bus.model_resolution_table[described.model] - 1
+                    half = (file.range_max - file.range_min) / 2 * 360 / counts
+                if unit in ("DEGREES", "RANGE_M100_100", "RANGE_0_100"):
+                    limits[f"{arm}_{motor}.pos".lstrip("_")] = (0.0 if unit == "RANGE_0_100" else -half, half)
+    return limits
+
+
 def _robot_arms(robot: object, method: str) -> dict[str, object]:
     return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
-
-
-def _cameras(robot: object) -> Any:
-    return getattr(robot, "cameras", None)

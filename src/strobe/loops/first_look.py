@@ -7,8 +7,8 @@ observation is read right before that. Where a driver connects in another way, L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any
 
 from strobe.core.timeline.layers import Call
@@ -17,19 +17,14 @@ from strobe.loops.instrument import Instrument
 Look = Callable[[Mapping[str, Any], bool], object]
 
 
-@contextmanager
-def looked_at_first(look: Look | None) -> Iterator[None]:
-    """Call ``look`` once with the first observation of the rollout that runs in the block.
+def looked_at_first(look: Look | None) -> AbstractContextManager[object]:
+    """Return a context that calls ``look`` once with the first observation of the rollout that runs in the block.
 
     Args:
         look: takes the observation and whether the driver had yet to configure the arm. What it raises is dropped: the
             robot is connected, and nothing may keep LeRobot from putting it to rest. None: nothing is looked at.
     """
-    if look is None:
-        yield
-        return
-    with FirstLook(look):
-        yield
+    return nullcontext() if look is None else FirstLook(look)
 
 
 class FirstLook(Instrument):

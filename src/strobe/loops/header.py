@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -26,6 +26,7 @@ from strobe.core.runs.seal import compute_seal, is_sealed
 from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
 from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags
 from strobe.lerobot.policies import lerobot_policies
+from strobe.loops.device_probes import joint_limits
 from strobe.loops.results.rollout import EngineName
 
 Config = TypeVar("Config")
@@ -52,6 +53,7 @@ class Header:
         guided: whether a chunk replaces the one before, rather than being queued behind it.
         can_rtc: whether LeRobot can guide the policy by Real-Time Chunking.
         joints: names of the actions' numbers.
+        limits: ends of the range of each of these joints that has a known one, in the robot's unit.
         compiled: --use_torch_compile.
         chunk: actions of a chunk.
         share: --chunk_size_threshold of a client.
@@ -82,6 +84,7 @@ class Header:
     guided: bool = False
     can_rtc: bool = False
     joints: list[str] = field(default_factory=list)
+    limits: dict[str, tuple[float, float]] = field(default_factory=dict)
     compiled: bool = False
     chunk: Count | None = None
     share: float | None = None
@@ -175,6 +178,7 @@ def make_header(context: Any) -> Header:
         guided=bool(getattr(rtc_config, "enabled", False)),
         can_rtc=supports_rtc_inference(policy),
         joints=list(context.data.ordered_action_keys),
+        limits=joint_limits(context.hardware.robot_wrapper.inner),
         main=threading.get_ident(),
         compiled=bool(config.use_torch_compile),
     )
@@ -195,7 +199,8 @@ def _replay_fields(context: Any) -> JsonObject:
     policy, robot = config.policy, context.hardware.robot_wrapper
     path = Path(str(policy.pretrained_path))
     rtc_config = getattr(config.inference, "rtc", None)
-    features = {name: list(kind) if isinstance(kind, tuple) else None for name, kind in _numbers(robot)}
+    kinds = ((name, kind) for name, kind in robot.observation_features.items() if kind is float or type(kind) is tuple)
+    features = {name: list(kind) if isinstance(kind, tuple) else None for name, kind in kinds}
     return {
         "arguments": sys.argv[1:],  # lent to LeRobot's parser: those of lerobot-rollout
         "policy": str(path.resolve()) if path.exists() else str(path),
@@ -208,10 +213,6 @@ def _replay_fields(context: Any) -> JsonObject:
         "observation_features": features,  # of a camera its shape, of a number None
         "action_features": list(robot.action_features),
     }
-
-
-def _numbers(robot: Any) -> Iterable[tuple[str, Any]]:
-    return ((name, kind) for name, kind in robot.observation_features.items() if kind is float or type(kind) is tuple)
 
 
 _EXAMPLES = {

@@ -9,10 +9,10 @@ called in a tick.
 from __future__ import annotations
 
 import functools
-import operator
+import math
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from lerobot.processor.pipeline import DataProcessorPipeline
 from typing_extensions import Self
 
+from strobe.core.errors import error_line
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
@@ -88,6 +89,7 @@ class LoopWatch(Instrument):
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
         calls: calls the policy again once the run is over (see `bench_calls`); None if nothing can.
+        torque: of each arm whose driver shows it, as it was left; noted until ``released`` closes.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
@@ -100,15 +102,17 @@ class LoopWatch(Instrument):
         self.endless = False
         self.joints: list[str] = []
         self.calls: CallWatch | None = None
-        self._interrupted = 0
+        self.torque: dict[str, str] = {}
+        self.released = ExitStack()
+        self._interrupted, self._signals = 0, None  # LeRobot's own answer to signals, where it has one
         self._resting = False  # the robot is being put to rest, which nothing may disturb
         self._until = 0
         self._log_scheduling()
 
     @property
     def signals(self) -> int:
-        """Signals to stop that came, however LeRobot dealt with them."""
-        return self._interrupted
+        """Signals and interrupts that came, however LeRobot dealt with them."""
+        return self._interrupted + getattr(self._signals, "counter", 0)
 
     def __exit__(self, *exception: object) -> None:
         self._log_scheduling()
@@ -253,20 +257,19 @@ class LoopWatch(Instrument):
         return True
 
     def _ticking(self, bare: Call) -> Call:
-        append, keep, ident, values = self.log.append, self.keep, threading.get_ident, several(self.joints)
+        append, keep, ident, joints = self.log.append, self.keep, threading.get_ident, self.joints
 
         def call(*args: object, **kwargs: object) -> object:
             now = host_ns()
             if self._until and now > self._until and self._is_time_over(now):
                 return bare(*args, **kwargs)
             append(("tick", now))
+            at: list[float] = []
             try:
                 observation = bare(*args, **kwargs)
-            except BaseException:
-                append(("s", OBSERVATION, now, host_ns(), ident()))
-                raise
-            end = host_ns()
-            append((_observation_rows, now, end, ident(), list(map(float, values(observation)))))
+                at = [float(observation[name]) for name in joints]
+            finally:
+                append((_observation_rows, now, host_ns(), ident(), at))
             if keep is not None:
                 keep((now, observation))
             return observation
@@ -279,7 +282,27 @@ class LoopWatch(Instrument):
             if hasattr(camera, method):
                 self._wrap_calls(Hook(camera, method, CAMERA), probe.reading)
 
+    def _watch_torque(self, buses: Mapping[str, object]) -> None:
+        """Note whether torque is switched off. On classes: an object that holds itself would keep its torque on."""
+        arms = {id(bus): arm for arm, bus in buses.items() if hasattr(bus, "disable_torque")}
+        self.torque = dict.fromkeys(arms.values(), "on: nothing switched it off")
+
+        def switch_off(inner: Call, bus: object, motors: object = None, *args: object, **kwargs: object) -> object:
+            arm = arms.get(id(bus))
+            try:
+                result = inner(bus, motors, *args, **kwargs)
+            except BaseException as error:
+                why = f"not known: switching it off ended in {type(error).__name__}: {error_line(error)}"
+                self.torque |= {} if arm is None else {arm: why}
+                raise
+            self.torque |= {} if arm is None or motors else {arm: "off: the driver switched it off in each motor"}
+            return result
+
+        for kind in {type(bus) for bus in buses.values() if id(bus) in arms}:
+            self._wrap(kind, "disable_torque", switch_off, self.released)
+
     def _buses(self, buses: Mapping[str, object]) -> None:
+        self._watch_torque(buses)
         for arm, bus in buses.items():
             read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
             probe = BusProbe(bus, self.log.append, read, arm)
@@ -291,62 +314,41 @@ class LoopWatch(Instrument):
 
     def _commanding(self, bare: Call, picks: bool = False) -> Call:
         append, ident, joints = self.log.append, threading.get_ident, self.joints
-        values = several(joints)
 
         def call(*args: object, **kwargs: object) -> object:
-            start, command = host_ns(), []
+            start, asked, sent = host_ns(), args[-1] if args else kwargs.get("action"), None
             try:
                 sent = bare(*args, **kwargs)
-            except BaseException:
-                append((_action_rows, start, host_ns(), ident(), command, picks))
-                raise
-            end = host_ns()
-            if isinstance(sent, dict):
-                try:
-                    command = list(map(float, values(sent)))
-                except KeyError:  # some of the joints
-                    command = [float(sent[name]) for name in joints if name in sent]
-            append((_action_rows, start, end, ident(), command, picks))
-            return sent
+                return sent
+            finally:
+                both = [dict(each) for each in (sent, asked) if isinstance(each, dict)]
+                append((_action_rows, start, host_ns(), ident(), joints, both, picks))
 
         return call
 
     def _recording(self, bare: Call) -> Call:
-        append, ident = self.log.append, threading.get_ident
+        append, inner = self.log.append, self._wrap_in_section(bare, RECORD)
 
         def call(*args: object, **kwargs: object) -> object:
-            start = host_ns()
-            try:
-                result = bare(*args, **kwargs)
-            except BaseException:
-                append(("s", RECORD, start, host_ns(), ident()))
-                raise
-            append((_record_rows, start, host_ns(), ident()))
+            result = inner(*args, **kwargs)
+            append(("frame", host_ns()))
             return result
 
         return call
 
 
 def _observation_rows(start: int, end: int, thread: int, at: list[float]) -> list[Row]:
-    section = ("s", OBSERVATION, start, end, thread)
-    return [section, ("at", at)] if at else [section]
+    return [("s", OBSERVATION, start, end, thread), *([("at", at)] if at else [])]
 
 
-def _action_rows(start: int, end: int, thread: int, command: list[float], picks: bool) -> list[Row]:
-    rows: list[Row] = [("pick", start, 1)] if picks else []
-    rows.append(("s", ACTION, start, end, thread))
-    return [*rows, ("sent", command)] if command else rows
-
-
-def _record_rows(start: int, end: int, thread: int) -> list[Row]:
-    return [("s", RECORD, start, end, thread), ("frame", end)]
-
-
-def several(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function that returns the values of ``names`` in a mapping, which must have them all."""
-    if len(names) > 1:
-        return operator.itemgetter(*names)  # no function of Python's: it costs a tick nothing to call
-    return lambda mapping: tuple(mapping[name] for name in names)
+def _action_rows(
+    start: int, end: int, thread: int, joints: list[str], both: list[dict[str, Any]], picks: bool
+) -> list[Row]:
+    """Return the events of a command that the robot took and was given: it may limit NaN to a number, or refuse it."""
+    picked: list[Row] = [("pick", start, 1)] if picks else []
+    told = [[float(each[name]) for each in both if name in each] for name in joints]
+    command = [next((one for one in each if not math.isfinite(one)), each[0]) for each in told if each]
+    return [*picked, ("s", ACTION, start, end, thread), *([("sent", command)] if command else [])]
 
 
 def sleeps(modules: Iterable[object]) -> list[Hook]:

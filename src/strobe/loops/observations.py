@@ -34,9 +34,9 @@ import numpy as np
 from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
+from strobe.loops.jpeg import jpeg
 
 INDEX = "index.jsonl"
-QUALITY = 95
 MOST_INDEX, MOST_FRAME = 2**28, 2**26  # bytes that are read: of the index, and of a frame
 MOST_HELD = 16  # observations in memory: 30 MB with two cameras of 640x480
 EVERY_S = 0.01  # interval between two looks for new ones
@@ -133,18 +133,14 @@ def encode_frame(frame: np.ndarray) -> tuple[bytes, str]:
     Returns:
         Its bytes, and 'mjpeg' or 'pngs'. Raises ValueError for a frame that is neither.
     """
-    import cv2
-
     colour = frame.ndim == 3 and frame.shape[2] == 3 and frame.dtype == np.uint8
     if colour:
-        done, coded = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-    elif frame.dtype in (np.uint8, np.uint16) and (frame.ndim == 2 or frame.shape[2] == 1):
-        done, coded = cv2.imencode(".png", frame)
-    else:
+        return jpeg(frame), "mjpeg"
+    if frame.dtype not in (np.uint8, np.uint16) or (frame.ndim > 2 and frame.shape[2] != 1):
         raise ValueError(f"no picture: {frame.dtype} of the shape {frame.shape}")
-    if not done:
-        raise ValueError("it could not be encoded")
-    return coded.tobytes(), "mjpeg" if colour else "pngs"
+    import cv2
+
+    return cv2.imencode(".png", frame)[1].tobytes(), "pngs"
 
 
 class Observations:
@@ -183,7 +179,8 @@ class Observations:
         """
         place = max(0, bisect_right(self.times, moment) - 1)
         line = self._lines[place]
-        observation: dict[str, Any] = {name: _value(value) for name, value in line["state"].items()}
+        state = line["state"].items()
+        observation: dict[str, Any] = {name: np.asarray(one) if isinstance(one, list) else one for name, one in state}
         for camera, (offset, size) in line["frames"].items():
             observation[camera] = self._picture(camera, offset, size)
         return observation, line["t"]
@@ -241,10 +238,6 @@ def _is_line(line: object) -> bool:
         return False
     whole = all(type(number) is int and 0 <= number < 2**63 for place in places for number in place)
     return whole and all(size < MOST_FRAME for _, size in places)
-
-
-def _value(value: object) -> Any:
-    return np.asarray(value) if isinstance(value, list) else value
 
 
 def _slug(name: str) -> str:

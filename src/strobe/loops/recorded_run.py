@@ -97,9 +97,9 @@ def _waits(turns: Sequence[LoopTurn]) -> list[int]:
 def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> list[Beat]:
     """Return the turns as beats. A moment that a turn does not tell is the median of the others'."""
     period = 1e9 / (header.fps * header.multiplier)
-    notified, notify = _fill([_relative_time(turn.start_ns, turn.notified) for turn in turns], 0)
-    requested, get = _fill([_relative_time(turn.start_ns, turn.requested) for turn in turns], notify)
-    sent = [_relative_time(turn.start_ns + wait, turn.sending) for turn, wait in zip(turns, waits, strict=True)]
+    notified, notify = _fill([(turn.start_ns, turn.notified) for turn in turns], 0)
+    requested, get = _fill([(turn.start_ns, turn.requested) for turn in turns], notify)
+    sent = [(turn.start_ns + wait, turn.sending) for turn, wait in zip(turns, waits, strict=True)]
     sent, _ = _fill(sent, get)
     # What torch.compile warms up with comes before the first action: those turns want one, and wait.
     first = next((at for at, turn in enumerate(turns) if turn.wanted), 0) if header.compiled else 0
@@ -125,12 +125,8 @@ def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> l
     return beats
 
 
-def _relative_time(start: int, moment: int | None) -> int | None:
-    return None if moment is None else moment - start
-
-
-def _fill(moments: Sequence[int | None], otherwise: int) -> tuple[list[int], int]:
-    """Return ``moments`` with the median of those that are known in place of the others, and that median."""
-    known = [moment for moment in moments if moment is not None]
+def _fill(moments: Sequence[tuple[int, int | None]], otherwise: int) -> tuple[list[int], int]:
+    """Return each moment since its start, with the median of those that are known in place of others; and that."""
+    known = [moment - start for start, moment in moments if moment is not None]
     median = round(statistics.median(known)) if known else otherwise
-    return [median if moment is None else moment for moment in moments], median
+    return [median if moment is None else moment - start for start, moment in moments], median

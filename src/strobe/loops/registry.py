@@ -65,6 +65,5 @@ def load_loop(command: str) -> Loop:
         return Loop(remote_server.config, remote_server.ServerWatch, remote_server.main)
     from strobe.loops import teleoperation
 
-    check = teleoperation.record_config if command == teleoperation.RECORDING else teleoperation.teleoperate_config
     watch = functools.partial(teleoperation.TeleopWatch, command)
-    return Loop(check, watch, teleoperation.LOOPS[command][0].main)
+    return Loop(functools.partial(teleoperation.led_config, command), watch, teleoperation.LOOPS[command][0].main)

@@ -221,7 +221,8 @@ class ClientWatch(LoopWatch):
             self._current = (key, 0, bool(observation.must_go))
             append(("seen", now, key))
             result = inner(observation, *args, **kwargs)
-            self._images = [value for value in observation.get_observation().values() if _is_image(value)]
+            arrays = [each for each in observation.get_observation().values() if isinstance(each, np.ndarray)]
+            self._images = [each for each in arrays if each.dtype == np.uint8 and each.shape[2:] == (3,)]
             return result
 
         return call
@@ -303,10 +304,6 @@ class ClientWatch(LoopWatch):
             return result
 
         return call
-
-
-def _is_image(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
 
 
 def measure_encodings(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:

@@ -247,7 +247,7 @@ class ServerWatch(LoopWatch):
                 between = [marks.get(name, taken) for name in (PREPARE, PREPROCESSING, CHUNK)]
                 remote_stamps.send(context, [start, taken, *between, done, marks[PICKLE], end])
             elif here.failure is not None:
-                remote_stamps.send_failure(context, here.failure)
+                remote_stamps.send(context, here.failure, remote_stamps.FAILURE)
 
     def _predicting(self, inner: Call, server: object, observation: Any) -> object:
         here = self._here

@@ -36,10 +36,10 @@ def boot() -> str:
     return ""
 
 
-def send(context: Any, stamps: list[int]) -> None:
-    """Add ``stamps`` to the answer of a gRPC handler, whose ``context`` this is. Never raises."""
+def send(context: Any, values: Sequence[int | str], key: str = STAMPS) -> None:
+    """Add stamps, or with `FAILURE` what failed, to the answer of a gRPC handler with ``context``. Never raises."""
     with contextlib.suppress(Exception):
-        context.set_trailing_metadata(((STAMPS, json.dumps(stamps)), (BOOT, boot())))
+        context.set_trailing_metadata(((key, json.dumps(list(values))), (BOOT, boot())))
 
 
 def read_stamps(call: Any) -> tuple[list[int] | None, str]:
@@ -49,12 +49,6 @@ def read_stamps(call: Any) -> tuple[list[int] | None, str]:
         if STAMPS in metadata:
             return [int(stamp) for stamp in parse_json(metadata[STAMPS])], str(metadata.get(BOOT, ""))
     return None, ""
-
-
-def send_failure(context: Any, failure: Sequence[str]) -> None:
-    """Add a `failure_of` to the answer of a gRPC handler. Never raises."""
-    with contextlib.suppress(Exception):
-        context.set_trailing_metadata(((FAILURE, json.dumps(list(failure))),))
 
 
 def failure_received(call: Any) -> list[str] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lerobot.policies.rtc import ActionQueue
@@ -69,16 +69,10 @@ class RolloutWatch(LoopWatch):
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
         super().__init__(log, depth, record_s, keep)
-        self._signals: Any = None
         self._engine: Any = None
         self._context: Any = None
         self._latest: tuple[object, int] = (None, 0)  # the queue's actions, and the number of their chunk
         self._errors = LastError(lambda: log.append(("raised", host_ns())))
-
-    @property
-    def signals(self) -> int:
-        """How many signals asked the run to end; 0 before LeRobot listens for them."""
-        return 0 if self._signals is None else self._signals.counter
 
     def __enter__(self) -> Self:
         for name, around in (
@@ -126,6 +120,9 @@ class RolloutWatch(LoopWatch):
             self.begin()
             try:
                 return run(*args, **kwargs)
+            except KeyboardInterrupt:  # after which LeRobot ends as if nothing was
+                self._interrupted += 1
+                raise
             finally:
                 self.end()  # what follows puts the robot to rest
 
@@ -147,7 +144,8 @@ class RolloutWatch(LoopWatch):
         hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
-        hooks += sleeps(strategies())
+        package = core.__name__.rpartition(".")[0]  # of strategies: each holds the loop's functions under its own names
+        hooks += sleeps([module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")])
         hooks.append(Hook(rtc, "prepare_observation_for_inference", PREPARE))
         dataset = context.data.dataset
         if dataset is not None:
@@ -203,11 +201,7 @@ class RolloutWatch(LoopWatch):
         def wrap_call(inner: Call) -> Call:
             def from_queue(*args: object, **kwargs: object) -> object:
                 start = host_ns()
-                try:
-                    action = inner(*args, **kwargs)
-                except BaseException:
-                    append(("s", GET_ACTION, start, host_ns(), ident()))
-                    raise
+                action = inner(*args, **kwargs)
                 queue = engine._action_queue
                 held, number, depth, at = None if queue is None else queue.queue, self._latest[1], 0, 0
                 if held is not None and queue is not None:
@@ -227,11 +221,7 @@ class RolloutWatch(LoopWatch):
                 before, start = actions_left(policy) if queue is None else len(queue), host_ns()
                 if before <= 0:
                     used.begin(args, kwargs)
-                try:
-                    action = inner(*args, **kwargs)
-                except BaseException:
-                    append(("s", GET_ACTION, start, host_ns(), ident()))
-                    raise
+                action = inner(*args, **kwargs)
                 end, queue = host_ns(), own("_action_queue")
                 after = actions_left(policy) if queue is None else len(queue)
                 if before <= 0:
@@ -350,12 +340,6 @@ def _get_rows(
     if returned:
         rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
     return [*rows, ("pick", end, returned)] if picks else rows
-
-
-def strategies() -> Iterable[object]:
-    """Return the modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
-    package = core.__name__.rpartition(".")[0]
-    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
 
 
 def rollout_config(argv: Sequence[str]) -> RolloutConfig:

@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.loops.device_probes import cpu_use, device_type, motor_buses, robot_cameras
+from strobe.loops.device_probes import cpu_use, device_type, joint_limits, motor_buses, robot_cameras
 from strobe.loops.event_log import Log
 from strobe.loops.header import Header, argument, checked_arguments, make_subject, parse_config, require_rate
 from strobe.loops.instrument import (
@@ -45,19 +45,13 @@ LOOPS: dict[str, tuple[ModuleType, str]] = {
 }
 
 
-def record_config(argv: Sequence[str]) -> object:
-    """The config that ``lerobot-record`` makes of ``argv``; nothing is connected. Raises UserError."""
-    arguments = checked_arguments(argv, RECORDING, "robot.type", "teleop.type", "dataset.repo_id")
-    config = parse_config(arguments, RECORDING, lerobot_record.RecordConfig)
-    require_rate(config.dataset.fps, "--dataset.fps")
-    return config
-
-
-def teleoperate_config(argv: Sequence[str]) -> object:
-    """The config that ``lerobot-teleoperate`` makes of ``argv``; nothing is connected. Raises UserError."""
-    arguments = checked_arguments(argv, TELEOPERATING, "robot.type", "teleop.type")
-    config = parse_config(arguments, TELEOPERATING, lerobot_teleoperate.TeleoperateConfig)
-    require_rate(config.fps, "--fps")
+def led_config(command: str, argv: Sequence[str]) -> object:
+    """The config that ``command``, of `LOOPS`, makes of ``argv``; nothing is connected. Raises UserError."""
+    recording = command == RECORDING
+    needed = ["robot.type", "teleop.type", *(["dataset.repo_id"] if recording else [])]
+    kind: Any = lerobot_record.RecordConfig if recording else lerobot_teleoperate.TeleoperateConfig
+    config = parse_config(checked_arguments(argv, command, *needed), command, kind)
+    require_rate(config.dataset.fps if recording else config.fps, "--dataset.fps" if recording else "--fps")
     return config
 
 
@@ -115,7 +109,8 @@ class TeleopWatch(LoopWatch):
 
     def _header(self, given: dict[str, Any]) -> Header:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
-        kind, led = argument("--robot.type") or device_type(robot), argument("--teleop.type") or _leader_name(leader)
+        leaders = " and ".join(map(device_type, leader if isinstance(leader, list) else [leader]))
+        kind, led = argument("--robot.type") or device_type(robot), argument("--teleop.type") or leaders
         features = robot.observation_features
         self.joints = [name for name in robot.action_features if features.get(name) is float]
         return Header(
@@ -127,6 +122,7 @@ class TeleopWatch(LoopWatch):
             fps=float(given["fps"]),
             dataset_fps=dataset.fps if dataset is not None else None,
             joints=self.joints,
+            limits=joint_limits(robot),
             main=threading.get_ident(),
         )
 
@@ -157,7 +153,3 @@ class TeleopWatch(LoopWatch):
             self._camera(name, camera)
         self._wrap_calls(Hook(robot, "get_observation", OBSERVATION), self._ticking)
         self._wrap_calls(Hook(robot, "send_action", ACTION), functools.partial(self._commanding, picks=True))
-
-
-def _leader_name(leader: object) -> str:
-    return " and ".join(map(device_type, leader)) if isinstance(leader, list) else device_type(leader)

@@ -30,7 +30,7 @@ from strobe.loops.results.rollout import RolloutResult
 from strobe.rehearse.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.rehearse.faults import BusFault, Busy, SlowInference
 from strobe.rehearse.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, lend_policy, plan, stage_rehearsal
-from strobe.rollout.run import WatchedRollout, watch
+from strobe.rollout.run import NotStartedError, WatchedRollout, watch
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call
@@ -66,10 +66,10 @@ def rehearse(
         with disturb_run(stage.arms, made.on_bus, made.slow, made.busy, drawn, command):
             try:
                 watched = watch(stage.arguments, events, depth, record_s, observations, command)
-            except UserError as error:
+            except NotStartedError as error:
                 holding = describe(made, stage, options).holding
-                torque = f"torque is still on in {', '.join(holding)}" if holding else "torque is off"
-                raise UserError(f"{error} ({torque})") from None
+                torque = f"still on in {', '.join(holding)}" if holding else "off"
+                raise NotStartedError(f"{str(error).rpartition(' (torque is')[0]} (torque is {torque})") from None
         watched.result.rollout.rehearsal = describe(made, stage, options)
     watched.result.title = watched.result.title.replace(f" of {command}", f" of {command}, rehearsed,")
     if made.records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import median_low
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from strobe.loops.events import Cadence, CameraRead, CpuUse, Scheduled
 from strobe.loops.header import Header
 from strobe.loops.instrument import CAMERA, SLEEP
 from strobe.loops.measure import rollout as measure
-from strobe.loops.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, worst
+from strobe.loops.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, wild_commands, worst
 from strobe.loops.reader import CALL, CONTROL, TICK, RunRecord
 from strobe.loops.results.rollout import (
     POLICY_CALL,
@@ -75,7 +75,8 @@ def make_answer(header: Header, record: RunRecord) -> RolloutResult:
         machine=machine.describe(torch.device(header.device)),
         rollout=figures,
     )
-    ticks = _drop_sleep(iterations(record.sections(MOST), TICK))
+    turned = iterations(record.sections(MOST), TICK)
+    ticks = [Iteration(each.whole, [part for part in each.parts if part.name != SLEEP]) for each in turned]
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
         tick.traits = _traits(header)
@@ -155,6 +156,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         scheduling=_scheduling(record),
         stalls=_stalls(record),
         not_finite=count_not_finite(ticks, record.actions, header.joints) if header.engine != "server" else None,
+        wild=wild_commands(ticks, header.joints, header.limits),
         recording=_recording(header, record),
         cadence="\n".join(line.text for line in record.table(Cadence)) or None,
         remote=summarize_remote(header, record),
@@ -177,6 +179,8 @@ def sentence(rollout: Rollout) -> str:
     if (numbers := rollout.not_finite) is not None and numbers.sent + numbers.read:
         did = "sent the robot" if numbers.sent else "read from the robot"
         return f"{units.count(numbers.sent or numbers.read, 'control tick')} {did} NaN or infinite numbers."
+    if rollout.wild:
+        return f"{rollout.wild[0].title}."
     if rollout.stalls:
         return f"{rollout.stalls[0].title}."
     if pace is None:
@@ -265,14 +269,14 @@ def _stalls(record: RunRecord) -> list[Stall]:
     A part inside another stalled one stands for both: a camera's read for the whole observation.
     """
     spans = [span for span in record.rows.get(CONTROL, ()) if span[0].startswith(DEVICES)]
-    spans += [(POLICY_CALL, call.start_ns, call.end_ns) for call in record.calls[1:]]
+    spans += [(POLICY_CALL, call.start_ns, call.end_ns) for call in record.calls]
     by_part: dict[str, list[tuple[float, int, int]]] = {}
     for part, start, end in spans:
         by_part.setdefault(part, []).append(((end - start) / 1e6, start, end))
-    long = {
-        part: [span for span in own if span[0] >= max(STALL_MS, STALL_TIMES * median(each[0] for each in own))]
-        for part, own in by_part.items()
-    }
+    long: dict[str, list[tuple[float, int, int]]] = {}
+    for part, own in by_part.items():
+        least = max(STALL_MS, STALL_TIMES * median_low(each[0] for each in own))
+        long[part] = [span for span in own[int(part == POLICY_CALL) :] if span[0] >= least]  # a first call warms up
     every = [span for own in long.values() for span in own]
     begin, stalls = record.turns[0].start_ns if record.turns else 0, []
     for part, own in long.items():
@@ -316,10 +320,6 @@ def _recording(header: Header, record: RunRecord) -> Recording | None:
         stamped_s=sum(len(frames) - 1 for frames in episodes) / header.dataset_fps,
         real_s=sum(frames[-1] - frames[0] for frames in episodes) / 1e9,
     )
-
-
-def _drop_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
-    return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
 
 
 def _measurement(name: str, phase: MeasuredPhase, runs: Sequence[Iteration], first: int) -> Measurement:

@@ -87,6 +87,8 @@ def answers(result: RolloutResult) -> list[str]:
         state = f"still on in {', '.join(holding)}" if holding else "off"
         weights = f", {SOURCE}" if result.subject.source.endswith(SOURCE) else ""
         sentences.append(f"Emulated servos{weights}: this times the loop only. At the end, torque was {state}.")
+    elif rollout.torque is not None:
+        sentences.append(f"At the end, torque was {rollout.torque}.")
     return sentences
 
 
@@ -105,11 +107,16 @@ def sections(rollout: Rollout) -> list[Section]:
     shown = []
     if rollout.pace is not None:
         about = _describe_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
-        shown.append(Section("pace", "Control loop", _pace(rollout.pace), about))
+        rows = [("period, from tick to tick", rollout.pace.period), ("jitter", rollout.pace.jitter)]
+        ticks = quantile_table("Control ticks", [*rows, ("work, without sleep", rollout.pace.work)])
+        shown.append(Section("pace", "Control loop", ticks, about))
     if (inference := rollout.inference) is not None:
         shown.append(Section("inference", "Inference", _inference(inference)))
         if (delays := inference.delays) is not None:
-            shown.append(Section("delays", "Delay", _delays(delays), [_describe_delays(delays)]))
+            rows = [("assumed by RTC", delays.assumed), ("needed by the call", delays.needed)]
+            rows.append(("executed during the call", delays.executed))
+            actions = quantile_table("Actions", rows, decimals=0, unit="")
+            shown.append(Section("delays", "Delay", actions, [_describe_delays(delays)]))
     shown += page_calls.bench_sections(rollout.bench)
     if rollout.remote is not None:
         shown += page_calls.remote_sections(rollout.remote)
@@ -151,14 +158,13 @@ def notes(rollout: Rollout) -> list[str]:
     cost = (
         f"recording took {rollout.overhead_ms:.3f} ms per {of}, computed from the cost of one section on this machine"
     )
-    if rollout.not_finite is not None or rollout.engine == "server":
+    if rollout.engine == "server":
         return [cost]
-    return [cost, "not judged: NaN in positions and actions, which the robot's driver does not report"]
-
-
-def _pace(pace: Pace) -> Table:
-    rows = [("period, from tick to tick", pace.period), ("jitter", pace.jitter)]
-    return quantile_table("Control ticks", [*rows, ("work, without sleep", pace.work)])
+    if rollout.not_finite is None:
+        return [cost, "not judged: NaN in positions and actions, which the robot's driver does not report"]
+    if rollout.wild is None:
+        return [cost, "not judged: how far commands reach; neither ranges nor positions of the joints are known"]
+    return [cost]
 
 
 def _describe_pace(pace: Pace) -> list[str]:
@@ -178,11 +184,6 @@ def _inference(inference: Inference) -> Table:
     table = quantile_table("Policy calls", [("after the first", inference.latency)])
     first = Row(["the first", None, None, None, units.ms(inference.first_ms)])
     return Table(table.columns, [first, *table.rows])
-
-
-def _delays(delays: Delays) -> Table:
-    rows = [("assumed by RTC", delays.assumed), ("needed by the call", delays.needed)]
-    return quantile_table("Actions", [*rows, ("executed during the call", delays.executed)], decimals=0, unit="")
 
 
 def _describe_delays(delays: Delays) -> str:

@@ -27,10 +27,8 @@ AFTERWARDS = " The bench is the same process after the robot was disconnected, w
 
 def bench_answers(bench: Bench | None) -> list[str]:
     """Return a call on the robot, a call on the bench, and the parts of the difference; nothing without a bench."""
-    if bench is None or bench.verdict is None:
-        return []
-    there, here = bench.call_times("bench"), bench.call_times("robot")
-    if there is None or here is None:
+    there, here = (bench and bench.call_times(place) for place in ("bench", "robot"))
+    if bench is None or bench.verdict is None or there is None or here is None:
         return []
     ratio, interval = bench.verdict.ratio, bench.verdict.interval
     change = f"{units.change(ratio)} {units.change_ends(interval)}"

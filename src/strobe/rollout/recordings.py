@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 from strobe.core.errors import UserError, install, os_error_reason
@@ -70,16 +71,12 @@ def streams(run: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator
         raise UserError(f"{run} has no control ticks: nothing to show")
     begin = record.ticks[0].start_ns
     samples = [*_ticks(record), *_calls(record), *_actions(header.joints, record)]
-    ordered: list[Iterator[Sample]] = [iter(sorted(samples, key=_time))]
+    ordered: list[Iterator[Sample]] = [iter(sorted(samples, key=attrgetter("at_ns")))]
     folder = saved_observations(file)
     if folder is not None:
         ordered.append(_observation_samples(Observations(folder)))  # one at a time: an hour's frames are gigabytes
-    for sample in heapq.merge(*ordered, key=_time):
+    for sample in heapq.merge(*ordered, key=attrgetter("at_ns")):
         yield type(sample)(sample.at_ns - begin, *list(vars(sample).values())[1:])
-
-
-def _time(sample: Sample) -> int:
-    return sample.at_ns
 
 
 def _ticks(record: RunRecord) -> Iterator[Sample]:
@@ -121,9 +118,6 @@ def _observation_samples(observations: Observations) -> Iterator[Sample]:
                 yield Number(at, f"{STATE}/{name}", float(value))
         for camera, (data, media) in frames.items():
             yield Picture(at, f"{CAMERAS}/{camera}", data, media)
-
-
-Writer = Callable[[Path, str, Iterable[Sample]], int]
 
 
 def write_rrd(path: Path, name: str, samples: Iterable[Sample]) -> int:
@@ -197,7 +191,7 @@ def write_mcap(path: Path, name: str, samples: Iterable[Sample]) -> int:
     return count
 
 
-WRITERS: dict[str, Writer] = {"rrd": write_rrd, "mcap": write_mcap}
+WRITERS = {"rrd": write_rrd, "mcap": write_mcap}
 
 
 def write(run: Path, shape: str, output: Path | None) -> tuple[Path, int]:
@@ -205,8 +199,6 @@ def write(run: Path, shape: str, output: Path | None) -> tuple[Path, int]:
 
     Raises UserError without events, or if it cannot be written.
     """
-    from strobe.rollout.recordings import streams
-
     folder = run if run.is_dir() else run.parent
     file = output or folder / f"rollout.{shape}"
     samples = iter(streams(run, lambda text: print(f"strobe: {text}", file=sys.stderr)))

@@ -190,8 +190,7 @@ def _trip(upload: ObservationUploaded, chunk: ChunkReceived, ahead: int) -> Trip
 
 
 def _clocks(record: RunRecord) -> Clocks | None:
-    exchanges = _exchanges(record)
-    return clocks(exchanges, shared=bool(record.table(ClockShared))) if exchanges else None
+    return clocks(_exchanges(record), shared=bool(record.table(ClockShared)))
 
 
 def _exchanges(record: RunRecord) -> list[Exchange]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from types import FrameType
 
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, error_line
 from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.results.recipe import NOT_USED
 from strobe.core.studies.shared.cadence import SETTLE_S, Spacing
@@ -34,7 +34,6 @@ from strobe.loops.event_log import Log, read
 from strobe.loops.events import RequestFailed
 from strobe.loops.header import Header
 from strobe.loops.instrument import LoopWatch
-from strobe.loops.measure.rollout import Call
 from strobe.loops.observations import Keeper
 from strobe.loops.reader import RunRecord, read_record
 from strobe.loops.registry import ROLLOUT, Loop, load_loop
@@ -45,6 +44,12 @@ from strobe.rollout.remote import round_trips, sections_of_receiving, sections_o
 # LeRobot's own answer to each sets a flag that nobody looks at after the run.
 ALL_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 TRACED = 300  # ticks that go into the trace
+
+
+class NotStartedError(UserError):
+    """A run that ended before its second tick."""
+
+    code = 1
 
 
 @dataclass
@@ -83,7 +88,7 @@ def watch(
         command: ``lerobot-rollout``, or another of `strobe.loops.registry.NAMES`.
 
     Raises:
-        UserError: the run ended before its second tick, with what ended it.
+        NotStartedError: the run ended before its second tick.
         KeyboardInterrupt: it was interrupted before its second tick.
     """
     log = Log(events)
@@ -96,14 +101,15 @@ def watch(
     record = RunRecord() if header is None else read_record(header, rows)
     interrupted = watching.signals > 0 or isinstance(error, KeyboardInterrupt)
     failed = error is not None and not (interrupted and watching.endless)
-    reason = _reason(error, command) if error is not None and failed else watching.failed
+    reason = _reason(error, command, interrupted) if error is not None and failed else watching.failed
     if header is None or not _can_be_shown(header, record):
         log.remove()
         if observations is not None:
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        raise UserError(reason or _unwatched_reason(watching, record)) from None
+        torque = "" if command == "policy_server" else f" (torque is {_torque(watching)})"
+        raise NotStartedError(f"{reason or _unwatched_reason(watching, record)}{torque}") from None
     watched = _make_watched_rollout(header, record)
     result = watched.result
     if interrupted and not watching.endless:
@@ -113,6 +119,7 @@ def watch(
     else:
         watched.calls = watching.calls
     result.rollout.error = reason or None
+    result.rollout.torque = _torque(watching) if result.rollout.engine != "server" else None
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes
@@ -157,6 +164,7 @@ def _run(
             traceback.clear_frames(error.__traceback__)
             error.__traceback__ = None
         gc.collect()
+        watching.released.close()
         watching.log.stop()
         if keeper is not None:
             keeper.stop()
@@ -210,10 +218,15 @@ def _unwatched_reason(watching: LoopWatch, record: RunRecord) -> str:
     return f"the run ended before its second control tick: {why}"
 
 
-def _reason(error: BaseException, command: str) -> str:
+def _torque(watching: LoopWatch) -> str:
+    left = watching.torque or {"": "not known: this robot's driver does not show it"}
+    return "; ".join(f"{arm} {how}".strip() for arm, how in left.items())
+
+
+def _reason(error: BaseException, command: str, interrupted: bool) -> str:
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if isinstance(error, KeyboardInterrupt) or (interrupted and isinstance(error, SystemExit)):
         return "interrupted"
     first = error  # of those that came on top of one another: what ended the loop, before the robot was put to rest
     while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
@@ -223,13 +236,9 @@ def _reason(error: BaseException, command: str) -> str:
 
 
 def _error_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = lines[0] if lines else "no message"
-    if message.endswith(":"):  # what follows is the point: the ids of motors that are missing
-        message = " ".join(lines)
     kind = type(error)
     name = kind.__name__ if kind.__name__ != "error" else f"{kind.__module__}.error"
-    return f"{name}: {message}"[:300]
+    return f"{name}: {error_line(error)}"[:300]
 
 
 @contextlib.contextmanager
@@ -248,10 +257,6 @@ def _signals(names: Sequence[str], answer: Callable[[int, FrameType | None], obj
         for number, handler in before.items():
             if handler is not None:
                 signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> object:
-    raise KeyboardInterrupt
 
 
 LIMIT_S = 10.0
@@ -278,7 +283,9 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
         notes.append(f"no bench comparison: it needs {FEWEST} policy calls after the first")
         return
     try:
-        with _signals(("SIGTERM", "SIGHUP"), _interrupt):  # they end the bench, and not the answer that is there
+        with _signals(
+            ("SIGTERM", "SIGHUP"), signal.default_int_handler
+        ):  # they end the bench, and not the answer that is there
             if calls.refusal_reason:
                 notes.append(f"no bench comparison: {calls.refusal_reason}")
                 return
@@ -291,12 +298,6 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
         gc.collect()
 
 
-def period_s(calls: Sequence[Call]) -> float | None:
-    """The median time from the start of a call to that of the next, in seconds; None for fewer than three calls."""
-    starts = [call.start_ns for call in calls[1:]]
-    return median(b - a for a, b in pairwise(starts)) / 1e9 if len(starts) > 1 else None
-
-
 def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
     result = watched.result
     reporter.stage(f"the robot is at rest; calling the policy without it for about {limit_s:.0f} s (Ctrl-C ends that)")
@@ -306,7 +307,8 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if ROUNDS * call_s > left_s:
         result.notes.append(f"no bench comparison: a call takes {call_s:.1f} s, too long for {limit_s:.0f} s")
         return
-    period = period_s(watched.record.calls)
+    starts = [call.start_ns for call in watched.record.calls[1:]]
+    period = median(b - a for a, b in pairwise(starts)) / 1e9 if len(starts) > 1 else None
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
     spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
     fits = period is not None and spaced_s <= left_s

@@ -77,7 +77,7 @@ def _run_command(arguments: list[str]) -> int:
         if os.environ.get("STROBE_TRACEBACK"):
             traceback.print_exception(error)
         print(f"strobe: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "code", 2)
     except KeyboardInterrupt:
         print("strobe: interrupted before anything was measured", file=sys.stderr)
         return 130

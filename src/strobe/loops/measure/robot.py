@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from strobe.loops.measure.rollout import Action, Tick, quantiles
 from strobe.loops.results.arm import Bus
 from strobe.loops.results.motion import FirstAction, JointJump, Motion
-from strobe.loops.results.rollout import JointTracking, NotFinite
+from strobe.loops.results.rollout import JointTracking, NotFinite, WildCommand
 
+Array = NDArray[np.float64]
+BEYOND = 0.1  # share of a joint's range by which a command may exceed it: a policy reaches a little beyond its data
+FAST = 20.0  # commands may lead a joint by many of its steps
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure
 FEWEST_STEPS = 30  # fewest steps of an episode, for its lag
@@ -34,14 +37,7 @@ def tracking(ticks: Sequence[Tick], joints: Sequence[str]) -> list[JointTracking
     """
     if not joints or not ticks:
         return []
-    count = len(joints)
-    nothing = [np.nan] * count
-
-    def table(column: Iterable[Sequence[float] | None]) -> np.ndarray:
-        rows = [row if row is not None and len(row) == count else nothing for row in column]
-        return np.array(rows, float).reshape(-1, count)
-
-    at, commanded = table(tick.at for tick in ticks), table(tick.commanded for tick in ticks)
+    at, commanded = _tables(ticks, len(joints))
     run = np.cumsum([not tick.follows for tick in ticks])  # of ticks that follow one another
     shifted = [_distances(at, commanded, run, lag) for lag in range(1, MOST_LAG + 1)]
     tracked = []
@@ -62,6 +58,53 @@ def tracking(ticks: Sequence[Tick], joints: Sequence[str]) -> list[JointTracking
             )
         )
     return tracked
+
+
+def _tables(ticks: Sequence[Tick], count: int) -> tuple[Array, Array]:
+    """Return positions and commands, (ticks, joints) each; NaN where they are not known."""
+
+    def table(column: Iterable[Sequence[float] | None]) -> Array:
+        rows = [row if row is not None and len(row) == count else [np.nan] * count for row in column]
+        return np.array(rows, float).reshape(-1, count)
+
+    return table(tick.at for tick in ticks), table(tick.commanded for tick in ticks)
+
+
+def wild_commands(
+    ticks: Sequence[Tick], joints: Sequence[str], limits: Mapping[str, tuple[float, float]]
+) -> list[WildCommand] | None:
+    """Return the joints with commands that no motor executes; None where neither ranges nor positions are known.
+
+    A command may exceed its range by `BEYOND`. From one tick to the next it may move by half the range, where that has
+    two sides: a gripper snaps. Where it is not known, by twice the farthest position of any joint and by `FAST` of the
+    fastest steps that a joint was seen to make.
+    """
+    if not joints or not ticks:
+        return None
+    at, sent = _tables(ticks, len(joints))
+    sent[~np.isfinite(sent)] = np.nan
+    low, high = (np.array([limits.get(joint, (np.nan, np.nan))[end] for joint in joints]) for end in (0, 1))
+    moved, far = (np.fmax.reduce(np.abs(each), axis=None, initial=np.nan) for each in (np.diff(at, axis=0), at))
+    most = np.where(low < 0, (high - low) / 2, np.where(low >= 0, np.inf, max(2 * far, FAST * moved)))
+    if np.isnan(sent).all() or np.isnan(most).all():
+        return None
+    steps = np.abs(np.diff(sent, axis=0, prepend=np.nan))
+    steps[[not tick.follows for tick in ticks]] = np.nan
+    beyond, jumps = (sent < low - BEYOND * (high - low)) | (sent > high + BEYOND * (high - low)), steps > most
+    found = []
+    for index in map(int, np.flatnonzero((beyond | jumps).any(axis=0))):
+        first = int(np.argmax(beyond[:, index] | jumps[:, index]))
+        found.append(
+            WildCommand(
+                joint=joints[index],
+                ticks=int((beyond | jumps)[:, index].sum()),
+                from_s=(ticks[first].start_ns - ticks[0].start_ns) / 1e9,
+                command=float(sent[first, index]),
+                before=None if beyond[first, index] else float(sent[first - 1, index]),
+                ends=limits.get(joints[index]),
+            )
+        )
+    return found
 
 
 def _distances(at: np.ndarray, commanded: np.ndarray, run: np.ndarray, lag: int) -> np.ndarray:
@@ -106,26 +149,17 @@ def _match(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def count_not_finite(ticks: Sequence[Tick], actions: Sequence[Action], joints: Sequence[str]) -> NotFinite | None:
-    """Return the control ticks with NaN or infinite joints; None if neither positions nor actions were recorded.
-
-    Args:
-        actions: those of the policy, which count if no tick has a command.
-    """
-    read = [_non_finite_places(tick.at) for tick in ticks if tick.at is not None]
-    sent = [_non_finite_places(tick.commanded) for tick in ticks if tick.commanded is not None]
-    sent = sent or [_non_finite_places(action.values) for action in actions]
-    if not read and not sent:
+    """Return the control ticks with NaN or infinite joints; None if neither positions nor actions were recorded."""
+    rows = [
+        [[place for place, value in enumerate(row) if not math.isfinite(value)] for row in column if row is not None]
+        for column in ([tick.at for tick in ticks], [tick.commanded for tick in ticks], [one.values for one in actions])
+    ]
+    if not any(rows):
         return None
-    places = sorted({place for row in (*read, *sent) for place in row})
-    return NotFinite(
-        read=sum(map(bool, read)),
-        sent=sum(map(bool, sent)),
-        joints=[joints[place] if place < len(joints) else f"dimension {place}" for place in places],
-    )
-
-
-def _non_finite_places(values: Sequence[float]) -> list[int]:
-    return [place for place, value in enumerate(values) if not math.isfinite(value)]
+    read, sent, asked = (sum(map(bool, column)) for column in rows)
+    places = sorted({place for column in rows for row in column for place in row})
+    names = [joints[place] if place < len(joints) else f"dimension {place}" for place in places]
+    return NotFinite(read=read, sent=max(sent, asked), joints=names)
 
 
 def motion(actions: ArrayLike, begun: Collection[int]) -> Motion | None:
@@ -157,17 +191,9 @@ def mean_motion(motions: Sequence[Motion]) -> Motion | None:
     """Return the mean of each figure over the episodes that have it; None without episodes."""
     if not motions:
         return None
-    return Motion(
-        path=float(np.mean([motion.path for motion in motions])),
-        jerk=_mean([motion.jerk for motion in motions]),
-        within=_mean([motion.within for motion in motions]),
-        seam=_mean([motion.seam for motion in motions]),
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    known = {name: [getattr(motion, name) for motion in motions] for name in Motion.model_fields}
+    some = {name: [value for value in values if value is not None] for name, values in known.items()}
+    return Motion.model_validate({name: float(np.mean(values)) if values else None for name, values in some.items()})
 
 
 @dataclass(frozen=True)
@@ -234,9 +260,6 @@ def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
     )
 
 
-Array = NDArray[np.float64]
-
-
 def starts(episodes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the first frame of each episode.
 
@@ -297,13 +320,7 @@ def first_action(ticks: Sequence[Tick], joints: Sequence[str]) -> list[FirstActi
     Later ticks do not count where the first one is not known: the arm moves by then.
     """
     first = next((tick for tick in ticks if tick.commanded is not None), None)
-    if first is None or first.at is None or first.commanded is None:
+    at, sent = (None, None) if first is None else (first.at, first.commanded)
+    if at is None or sent is None or not len(at) == len(sent) == len(joints) or not np.isfinite([*at, *sent]).all():
         return []
-    if not len(first.at) == len(first.commanded) == len(joints):
-        return []
-    if not (np.isfinite(first.at).all() and np.isfinite(first.commanded).all()):
-        return []
-    return [
-        FirstAction(joint=joint, at=at, sent=sent)
-        for joint, at, sent in zip(joints, first.at, first.commanded, strict=True)
-    ]
+    return [FirstAction(joint=joint, at=at, sent=sent) for joint, at, sent in zip(joints, at, sent, strict=True)]

@@ -106,11 +106,13 @@ def quantiles(values: Sequence[float]) -> Quantiles:
 
 
 def pace(ticks: Sequence[Tick], asked_hz: float) -> Pace | None:
-    """How well ``ticks`` kept ``asked_hz``; None without two that follow one another."""
+    """How well ``ticks`` kept ``asked_hz``, a late one that none follows by its work; None without two in a row."""
     asked_ms = 1e3 / asked_hz
     periods = [(b.start_ns - a.start_ns) / 1e6 for a, b in pairwise(ticks) if b.follows]
     if not periods or sum(periods) <= 0:
         return None
+    last = [a for a, b in zip(ticks, [*ticks[1:], None], strict=True) if b is None or not b.follows]
+    periods += [tick.work_ns / 1e6 for tick in last if tick.work_ns / 1e6 > asked_ms]
     late = [tick for tick in ticks if tick.work_ns / 1e6 > asked_ms]
     part, part_ms = late_part(ticks, late)
     return Pace(
@@ -132,8 +134,6 @@ def late_part(ticks: Sequence[Tick], late: Sequence[Tick]) -> tuple[str, float |
 
     Where all are late: the part that takes longest. Where a part lies in another, and has most of its time: the inner.
     """
-    if not late:
-        return "", None
     known = {id(tick) for tick in late}
     others = [tick for tick in ticks if id(tick) not in known]
 

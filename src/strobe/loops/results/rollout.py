@@ -289,6 +289,26 @@ class NotFinite(Data):
     joints: list[str] = Field(default_factory=list, description="joints concerned")
 
 
+class WildCommand(Data):
+    """Commands of one joint that no motor executes, in the robot's unit."""
+
+    joint: str
+    ticks: int = Field(description="control ticks that sent one")
+    from_s: Finite = Field(description="seconds from the first tick to the first of them")
+    command: Finite
+    before: Finite | None = Field(
+        description="the command before, where it was too far from that; None if out of range"
+    )
+    ends: tuple[Finite, Finite] | None = Field(description="ends of the joint's range; None if not known")
+
+    @property
+    def title(self) -> str:
+        """The first of them in a sentence without its full stop."""
+        if self.before is not None:
+            return f"{self.joint} was sent from {self.before:.4g} to {self.command:.4g} in one control tick"
+        return f"{self.joint} was sent {self.command:.4g}, beyond its range"
+
+
 class Recording(Data):
     """Frames that the strategy recorded, and the time that their timestamps will span."""
 
@@ -356,12 +376,14 @@ class Rollout(Data):
     scheduling: Scheduling | None = Field(default=None, description="scheduling of the control thread; Linux only")
     stalls: list[Stall] = Field(default_factory=list, description="stalls, longest first")
     not_finite: NotFinite | None = Field(default=None, description="NaN or infinite joints; None if not recorded")
+    wild: list[WildCommand] | None = Field(default=None, description="by joint; None if no range or motion is known")
     rehearsal: Rehearsal | None = Field(default=None, description="emulated arm; None for a run on a robot")
     recording: Recording | None = None
     cadence: str | None = Field(default=None, description="output of LeRobot's own timer, if the loop has one")
     remote: Remote | None = Field(default=None, description="figures of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="recording time per tick, computed from its cost on this machine")
+    torque: str | None = Field(default=None, description="torque at the end, and how that is known; None of a server")
     error: str | None = Field(default=None, description="error that ended the run early, in a line")
     lost: str | None = Field(
         default=None, description="what the recording lacks or has damaged; None if nothing is known"

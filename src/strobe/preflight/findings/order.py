@@ -27,7 +27,7 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
     if wire is None or robot is None or not learnt or not robot.dimensions or learnt == robot.dimensions:
         return
     if sorted(learnt) != sorted(robot.dimensions):
-        yield from _other_joints("action", learnt, robot.dimensions, source)
+        yield from () if any(shapes(wiring)) else _other_joints("action", learnt, robot.dimensions, source)
         return
     first, own, other = _first_apart(learnt, robot.dimensions)
     rtc, kept = f"RTC sends it to {own}, by the policy's own order", wiring.engine == "rtc"
@@ -63,7 +63,7 @@ def state_order(wiring: Wiring) -> Iterator[Finding]:
     """Joints of the state that data set and robot name in another order."""
     wire = wiring.wire("observation.state")
     data, robot = (wire.ends.get(place) if wire is not None else None for place in ELSEWHERE)
-    if data is None or robot is None or not data.dimensions or not robot.dimensions:
+    if data is None or robot is None or not data.dimensions or not robot.dimensions or any(shapes(wiring)):
         return
     if sorted(data.dimensions) != sorted(robot.dimensions):
         yield from _other_joints("observation.state", data.dimensions, robot.dimensions, "the data set")
@@ -115,7 +115,7 @@ def units(wiring: Wiring) -> Iterator[Finding]:
     for name in ("action", "observation.state"):
         wire = wiring.wire(name)
         robot = wire.ends.get("robot") if wire is not None else None
-        if wire is None or robot is None or wire.relative:
+        if wire is None or robot is None or wire.relative or any(shapes(wiring)):
             continue
         extents = _extents(wire, wiring.order)
         kinds = robot.units or [robot.unit] * len(robot.dimensions)

@@ -80,7 +80,8 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
         robot, end = wire.ends.get("robot"), wire.ends.get("dataset")
         truth = wiring.truth.vector(end.name) if wiring.truth is not None and end is not None else None
         still = truth.still if truth is not None else []
-        units = (robot.units or [robot.unit] * len(found)) if robot is not None else []
+        same = robot is not None and len(robot.dimensions) == named.shape[0]
+        units = (robot.units or [robot.unit] * len(found)) if robot is not None and same else []
         never = [at for at, scale in found.items() if scale.half <= FLAT * max(1.0, abs(scale.centre) + scale.half)]
         noisy = {at for at, jitters in enumerate(still) if jitters}
         noisy |= {at for at, scale in found.items() if units[at : at + 1] == ["degrees"] and scale.half < JITTER}
@@ -88,7 +89,8 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
         if not never and not hardly:
             continue
         names = {at: _joint(wiring, wire, named, at) for at in (*never, *hardly)}
-        sizes = [f"1{_degrees(units, at)} off is {_times(norm.mode, found[at])}" for at in names]
+        marks = ["°" if units[at : at + 1] == ["degrees"] else " unit" for at in names]
+        sizes = [f"1{mark} off is {_times(norm.mode, found[at])}" for at, mark in zip(names, marks, strict=True)]
         listed = _join_dimensions([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
         joints = _join_names([names[at] for at in never or hardly])
         word = "never moved" if never else "had almost no range"
@@ -107,13 +109,9 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
 
 def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str:
     ends = [feature, *(wire.ends[place] for place in ("dataset", "robot") if place in wire.ends)]
-    named = next((end for end in ends if at < len(end.dimensions)), None)
+    named = next((end for end in ends if len(end.dimensions) == feature.shape[0]), None)  # else its places are others
     order = wiring.order if len(wiring.order) == feature.shape[0] else []
     return named.dimensions[at] if named is not None else order[at] if at < len(order) else f"dimension {at}"
-
-
-def _degrees(units: Sequence[str | None], at: int) -> str:
-    return "°" if at < len(units) and units[at] == "degrees" else " unit"
 
 
 def _times(mode: str, scale: Scale) -> str:

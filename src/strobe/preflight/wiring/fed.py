@@ -34,7 +34,8 @@ def add_fed(wiring: Wiring, joints: Sequence[str], positions: Sequence[Sequence[
     every, found = np.array(known, dtype=float), []
     for at, joint in enumerate(joints):
         # LeRobot hands the state on in the order of the robot's features.
-        place = robot.dimensions.index(joint) if joint in robot.dimensions else -1
+        same = joint in robot.dimensions and len(read) == len(robot.dimensions)  # else the policy's places are others
+        place = robot.dimensions.index(joint) if same else -1
         scale = read[place] if 0 <= place < len(read) else None
         low, high = (end[place] if 0 <= place < len(end) else None for end in ends)
         own_positions = every[:, at]

@@ -50,7 +50,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
         f"{queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} ms at a "
         f"time. 95 % of the round trips took at most {remote.trip.p95:,.0f} ms."
     )
-    if has_dropped_observations(remote):
+    if remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2:  # most after the first waited for that
         dropped = 0 if remote.decisions is None else remote.decisions.similar
         yield Finding(
             rule="similar-filter",
@@ -157,11 +157,6 @@ def empty_chunks(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             do="Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.",
             evidence={"empty": remote.empty, "observations": remote.observations},
         )
-
-
-def has_dropped_observations(remote: Remote) -> bool:
-    """Whether most round trips after the first had to wait for an empty queue, because observations were dropped."""
-    return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
 
 
 def _awake(remote: Remote) -> str:

@@ -22,17 +22,9 @@ ELSEWHERE = ("none", "remote", "server")  # engines whose policy, if any, runs i
 _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "device reports readiness", "termios")
 
 
-def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """The one thing that is wrong with the bus, the worst first."""
-    yield from _trouble(result.rollout, thresholds)
-
-
-def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
-    """Whether a finding on the bus says already why reads of the motors are slow."""
-    return bool(_trouble(rollout, thresholds))
-
-
-def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
+def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> list[Finding]:
+    """Return the one thing that is wrong with the bus, the worst first: it says why reads of the motors are slow."""
+    rollout = result.rollout
     if (bus := rollout.bus) is None:
         return []
     arm = f" of the arm '{bus.arm}'" if bus.arm else ""
@@ -219,19 +211,24 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    rehearsal = result.rollout.rehearsal
-    if rehearsal is not None and rehearsal.holding:
-        count, joints = len(rehearsal.holding), ", ".join(rehearsal.holding)
+    rollout, rehearsal = result.rollout, result.rollout.rehearsal
+    holding = rehearsal.holding if rehearsal is not None else []
+    failed = rollout.error is not None and any(f"{state}: " in (rollout.torque or "") for state in ("on", "not known"))
+    if holding or (failed and (rehearsal is None or not rehearsal.arms)):
+        where = f" in {units.count(len(holding), 'joint')}" if holding else ""
+        joints = f"these joints held their goal: {', '.join(holding)}" if holding else f"torque was {rollout.torque}"
         yield Finding(
             rule="torque-left-on",
             level="warning",
-            title=f"The arm still has torque in {count} joint{units.plural(count)}",
-            found=f"At the end of the run these joints held their goal: {joints}.",
+            title=f"The arm {'still has' if holding else 'may still have'} torque{where}",
+            found=f"At the end of the run {joints}.",
             why="LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in "
             "error. All later ids keep their torque, even after the process has ended. They grow warm, and nobody can "
             "move the arm by hand.",
-            do="Expect the same on the real arm after such an end, and switch its power off.",
-            evidence={"joints": joints},
+            do="Switch the power of the arm off."
+            if rehearsal is None
+            else "Expect the same on the real arm after such an end, and switch its power off.",
+            evidence={"joints": ", ".join(holding) or None, "gain_share": 1.0},
         )
 
 
@@ -251,7 +248,7 @@ def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             found=f"{times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.",
             why=why,
             do=do,
-            evidence={"part": stall.part, "ms": stall.ms, "count": stall.count},
+            evidence={"part": stall.part, "ms": stall.ms, "count": stall.count, "gain_share": 0.9},
         )
 
 
@@ -273,8 +270,27 @@ def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding
         f"{', '.join(found.joints)}.",
         why="A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.",
         do=do,
-        evidence={"read": found.read, "sent": found.sent},
+        evidence={"read": found.read, "sent": found.sent, "gain_share": 1.0},  # before all else
     )
+
+
+def wild_commands(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Commands beyond a joint's range, or farther from the last one than a motor moves in a tick."""
+    wild = result.rollout.wild or []
+    for joint in wild[:1]:
+        ends = f" Its range is {joint.ends[0]:.4g} to {joint.ends[1]:.4g}." if joint.ends is not None else ""
+        others = f" So were {', '.join(each.joint for each in wild[1:])}." if wild[1:] else ""
+        yield Finding(
+            rule="wild-commands",
+            level="warning",
+            title=joint.title,
+            found=f"The first was at {joint.from_s:.1f} s; {units.count(joint.ticks, 'control tick')} sent it such a "
+            f"command.{ends}{others}",
+            why="No motor can execute such a command. A driver clamps it, or the arm hits its stop at full speed.",
+            do="Run `strobe preflight --policy.path=FOLDER` with this robot: it compares units, statistics and "
+            "calibration. For the first runs, limit a step: --robot.max_relative_target.",
+            evidence={"joint": joint.joint, "ticks": joint.ticks, "gain_share": 1.0},
+        )
 
 
 # Where --fps is called otherwise.
@@ -370,4 +386,4 @@ def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Iterator[Finding]:
     )
 
 
-RULES = (numbers_not_finite, stalls, bus_trouble, turns, torque_left, cameras, real_time)
+RULES = (numbers_not_finite, wild_commands, stalls, bus_trouble, turns, torque_left, cameras, real_time)

@@ -9,7 +9,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Inference, Pace, Rollout, RolloutResult
-from strobe.rollout.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
+from strobe.rollout.findings.robot import FPS_FLAGS, bus_trouble, waits_for_cpu, waits_for_interpreter
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
@@ -64,7 +64,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
         return
     if _asks_the_policy(rollout, pace) and late < FEW_CALLS:
         return
-    on_the_bus = "motors" in (pace.late_part or "") and explains(rollout, thresholds)
+    on_the_bus = "motors" in (pace.late_part or "") and bool(bus_trouble(result, thresholds))
     if on_the_bus or waits_for_interpreter(rollout, thresholds) or _is_cpu_starved(rollout, pace, thresholds):
         return  # another finding says why
     rule, why, do = _cause(rollout, pace)
@@ -151,12 +151,8 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str]:
 
 def _lower(possible: float, rollout: Rollout) -> str:
     hz = math.floor(min(possible, rollout.fps - 1))
-    flag = _fps_flag(rollout)
+    flag = FPS_FLAGS.get(rollout.command, "--fps")
     return f"{flag}={hz}, which it could keep" if hz >= 1 else f"a lower {flag}"
-
-
-def _fps_flag(rollout: Rollout) -> str:
-    return FPS_FLAGS.get(rollout.command, "--fps")
 
 
 def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
