@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from strobe.core.treatments.treatment import Variant
 
 
-NO_LIMIT_S = 1e9
 SNAPSHOT = "memory_snapshot.pickle"
 # Calls as long as which a profiler takes, roughly; one of Python calls at least three times, or for two seconds.
 WATCHED, PROFILED, PYTHON_S = 3, 8, 2.0
@@ -100,8 +99,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
     from strobe.core.measure.time_limit import WorkLimit
     from strobe.core.studies.shared.measuring import Options
 
-    seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
-    budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
+    budget = SamplingBudget.from_flags(config.iterations, config.seconds, precision=config.interval)
     return Options(
         budget=budget,
         depth=config.depth,
@@ -109,7 +107,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
         serialised=config.serialised,
         counted=not config.skip_counting,
         pace_hz=config.pace,
-        limit=WorkLimit(seconds, phases) if phases is not None else WorkLimit(),
+        limit=WorkLimit(budget.seconds, phases) if phases is not None else WorkLimit(),
     )
 
 

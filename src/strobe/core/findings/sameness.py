@@ -74,6 +74,7 @@ def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     for treated in result.guarded_actions():
         if treated.unjudged and not treated.broken:
+            of_outputs = treated.agreement is not None and treated.agreement.of == "outputs"
             yield Finding(
                 rule="guard-not-judged",
                 level="warning",
@@ -82,7 +83,7 @@ def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
                 why="A limit that was not checked counts as not held. The other figures cover only the actions that "
                 "could be compared.",
                 do="Give the missing input, or a guard whose figures can be measured here: "
-                f"--guard='{_example(treated.agreement)}'.",
+                f"--guard='{OF_OUTPUTS if of_outputs else ROUNDING}'.",
                 evidence={"unjudged": treated.unjudged, "guard": treated.guard},
             )
 
@@ -199,10 +200,6 @@ def _examined_actions(result: Guarded) -> list[Held]:
         if result.chosen_candidate is None
         else [treated for treated in held if treated.name == result.chosen_candidate]
     )
-
-
-def _example(agreement: Agreement | None) -> str:
-    return OF_OUTPUTS if agreement is not None and agreement.of == "outputs" else ROUNDING
 
 
 def _guards(result: Guarded) -> list[str]:

@@ -99,10 +99,6 @@ def _added_batch(args: Args, out: Tensor) -> int:
     return 2 * out.numel() * args[1].shape[0] * args[1].shape[-1]
 
 
-def _outer(_: Args, out: Tensor) -> int:
-    return 2 * out.numel()
-
-
 def _convolution_flop(of: Tensor, weight: Tensor) -> int:
     """Each number of ``of``, the smaller side, meets a kernel of ``(channels, channels / groups, …)``."""
     return 2 * of.numel() * (weight.numel() // weight.shape[0])
@@ -191,7 +187,7 @@ def _three_factors(args: Args, _: object) -> int:
 def _formulas() -> dict[str, Formula]:
     formulas: dict[str, Formula] = {
         "aten::addbmm": _added_batch,
-        "aten::addr": _outer,
+        "aten::addr": lambda args, out: 2 * out.numel(),
         "aten::convolution_backward": _convolution_backward(7),
         "aten::convolution_backward_overrideable": _convolution_backward(6),
         "aten::conv_tbc": lambda args, out: 2 * out.numel() * args[1].shape[:2].numel(),

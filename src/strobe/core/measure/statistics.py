@@ -243,7 +243,7 @@ def _change_over_time(array: Array) -> str | None:
     count, at = len(series), np.arange(len(series))
     slope, intercept = (float(part) for part in np.asarray(stats.theilslopes(series, at))[:2])
     off_trend = series - (slope * at + intercept)
-    split = _pettitt_split(series)
+    split = int(np.argmax(np.abs(_pettitt(series)))) + 1
     before, after = float(np.median(series[:split])), float(np.median(series[split:]))
     off_step = series - np.where(at < split, before, after)
     start, end = intercept, intercept + slope * (count - 1)
@@ -290,10 +290,6 @@ def _pettitt(series: Array) -> Array:
     count = len(series)
     # The number of later values below, minus those above, from the ranks.
     return 2 * np.cumsum(stats.rankdata(series))[:-1] - np.arange(1.0, count) * (count + 1)
-
-
-def _pettitt_split(series: Array) -> int:
-    return int(np.argmax(np.abs(_pettitt(series)))) + 1
 
 
 def _modes(array: Array) -> str | None:

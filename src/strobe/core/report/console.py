@@ -95,15 +95,12 @@ def _largest(rows: Sequence[Row], limit: int) -> list[Row]:
         parents.append(open_rows[-1] if open_rows else None)
         open_rows.append(len(parents) - 1)
     kept = dict.fromkeys(range(len(rows)))
+    always = {i for i, row in enumerate(rows) if row.kind == "whole" or (row.kind == "other" and row.depth <= 1)}
     while len(kept) > limit:
         inner = {parents[index] for index in kept}
-        leaves = [index for index in kept if index not in inner and not _always_shown(rows[index])]
+        leaves = [index for index in kept if index not in inner | always]
         del kept[min(leaves or kept, key=lambda index: (rows[index].share or 0.0, -index))]
     return [rows[index] for index in kept]
-
-
-def _always_shown(row: Row) -> bool:
-    return row.kind == "whole" or (row.kind == "other" and row.depth <= 1)
 
 
 def _has_shares(table: Table) -> bool:

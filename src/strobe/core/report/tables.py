@@ -63,7 +63,7 @@ def metrics(result: Result) -> Table:
     decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
     judged = [c for c in result.judged_comparisons() if {c.baseline, c.candidate} <= {m.name for m in measured}]
     columns = [Column("Metric", numeric=False), *(Column(m.name) for m in measured)]
-    columns += [Column(_difference_title(c, len(judged))) for c in judged]
+    columns += [Column("Difference" if len(judged) == 1 else f"{c.candidate} − {c.baseline}") for c in judged]
 
     def row(title: str, figure: Callable[[Measurement], float | None], places: int) -> Row:
         cells: list[str | None] = [title, *(units.ms(figure(m), places) for m in measured)]
@@ -99,10 +99,6 @@ def throughput_units(m: Measurement) -> dict[str, float]:
     if m.phase != "inference" and clips is not None and clips < 1e6:
         return {RATES[m.phase]: 1, "samples/s": clips}
     return {RATES[m.phase]: 1}
-
-
-def _difference_title(pair: Comparison, many: int) -> str:
-    return "Difference" if many == 1 else f"{pair.candidate} − {pair.baseline}"
 
 
 def verdicts(result: Result) -> Table:
@@ -294,7 +290,8 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
         who = _inside(m, group, len(measurements) > 1)
         tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
         answer = "the blocks differ" if group.differ else "these samples show no difference between the blocks"
-        sentences.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative_spread(group))} of the average)")
+        spread = units.percent(group.spread / group.average if group.average > 0 else None)
+        sentences.append(f"{who}: {answer} ({tested}; spread {spread} of the average)")
     return sentences
 
 
@@ -316,10 +313,6 @@ def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
 
 def _block_groups(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:
     return [(m, group) for m in measurements for group in m.blocks]
-
-
-def _relative_spread(group: Blocks) -> float | None:
-    return group.spread / group.average if group.average > 0 else None
 
 
 def quantile_cells(figures: Quantiles | None, decimals: int = 2) -> list[str | None]:

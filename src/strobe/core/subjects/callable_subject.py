@@ -28,7 +28,6 @@ from strobe.core.slices import Offer
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import describe_unfinished, leaves
 from strobe.core.subjects.outputs import (
-    Numbers,
     await_output,
     copy_containers,
     extract_numbers,
@@ -139,7 +138,7 @@ class CallableSubject(Abilities):
 
         def run(index: int) -> np.ndarray:
             numbers = extract_numbers(self.output(index))
-            self.latest = replace(self.latest, form=_drop_values(numbers))
+            self.latest = replace(self.latest, form=replace(numbers, values=None))
             return numbers.values if numbers.values is not None else np.empty(0, np.float32)
 
         return run
@@ -305,10 +304,6 @@ def _arguments(given: Any) -> tuple[object, ...]:
     return copy_containers(given) if type(given) is tuple else (copy_containers(given),)
 
 
-def _drop_values(numbers: Numbers) -> Numbers:
-    return replace(numbers, values=None)
-
-
 def _family(target: Target) -> Family:
     if "" in target.modules:
         module = target.modules[""]
@@ -344,7 +339,8 @@ def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
             probes += _method_probes(name, module)
             record = build_module_family(module)
         inside = record.probes or list_no_probes
-        probes += [_nest_probe(probe, name) for probe in inside(module)]
+        for probe in inside(module):
+            probes.append(replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True))
     return probes
 
 
@@ -356,10 +352,6 @@ def _method_probes(name: str, module: nn.Module) -> Iterator[Probe]:
             works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
             if works and not method.startswith("_") and method != "forward":
                 yield Probe.method(name, method, f"{label}.{method}", optional=True)
-
-
-def _nest_probe(probe: Probe, name: str) -> Probe:
-    return replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True)
 
 
 def _foreign_family(what: str, target: object) -> Family | None:

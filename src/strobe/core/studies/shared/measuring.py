@@ -251,7 +251,7 @@ class Session:
                 runners = {name: self._runner(seen) for name, seen in self._seen.items()}
                 collected = collect(runners, self.options.budget, self._finish_round)
             self._interrupted = collected.interrupted
-            self._allow_for_slow_rounds(collected)
+            self.options.limit.extend(2 * (collected.seconds - self.options.budget.seconds))
             if not collected.interrupted:
                 self.afterwards(collected)
         return collected
@@ -260,9 +260,6 @@ class Session:
         if self._energy is not None:
             self._energy.read_due_counter()
         self.reporter.progress(progress)
-
-    def _allow_for_slow_rounds(self, collected: Collected) -> None:
-        self.options.limit.extend(2 * (collected.seconds - self.options.budget.seconds))
 
     def _runner(self, seen: Seen) -> Callable[[], float]:
         """Return what makes the next call of a variant, and returns its milliseconds."""
