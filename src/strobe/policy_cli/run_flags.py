@@ -14,7 +14,7 @@ from strobe.core.cli.parse import parse
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions, check_dataset
 from strobe.policy_cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -220,6 +220,8 @@ def read_flags(
         check_overrides(flags, config.device)
     if config.dataset is not None and config.env is not None and not config.plays:
         raise UserError("inputs come from --dataset or from --env, not both")
+    if config.dataset is not None and config.dataset.root is not None:
+        check_dataset(config.dataset.root)
     if config.image_size is not None:
         parse_image_size(config.image_size)
     made_up = [name for name in ("image_size", "cameras", "state_dim", "action_dim") if getattr(config, name)]

@@ -14,7 +14,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.policies.options import FactoryOptions, InputOptions, check_dataset
+from strobe.lerobot.policies.options import FactoryOptions, InputOptions
 from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, parse_image_size
 from strobe.policy_cli.subject_flags import ModelFlags, subject_values
 
@@ -35,10 +35,8 @@ def load_subject(config: InputFlags, live: Live) -> Subject:
     """Import LeRobot, make its configs of the flags, and build or load the policy or the model, with inputs.
 
     Raises:
-        UserError: no dataset where one is named, a value that LeRobot refuses, or what cannot be loaded.
+        UserError: a value that LeRobot refuses, or what cannot be loaded.
     """
-    if config.dataset is not None and config.dataset.root is not None:
-        check_dataset(config.dataset.root)
     # At its end Python would look at all objects again, which takes a second or two. Commands that run loops of
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)

@@ -8,8 +8,8 @@ import pytest
 
 from strobe.core.cli.main import main
 
-# Progress; and what diffusers says of the torchao that is installed, once in a process.
-OTHERS = ("…", "Unable to import `torchao`")
+# Progress; the command that is meant, on a line to copy; what diffusers says of the torchao that is installed, once.
+OTHERS = ("…", "Corrected: strobe ", "Unable to import `torchao`")
 
 
 def assert_refused(argv: list[str], words: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:

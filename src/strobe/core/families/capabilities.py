@@ -44,10 +44,6 @@ class Facts(Capability):
         return (family.get(cls) if family is not None else None) or cls()
 
 
-def load_nothing(_: object, __: object) -> None:
-    """Load nothing."""
-
-
 def list_no_modules(_: object) -> Sequence[Any]:
     """Return no modules."""
     return ()
@@ -202,7 +198,7 @@ class Construction(Facts):
     hub: tuple[HubNeed, ...] = ()
     flags: tuple[str, ...] = ()
     building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
-    settle: Callable[[Any, Any], None] = load_nothing
+    settle: Callable[[Any, Any], None] = field(default=lambda _, __: None)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 
 
 def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
+    figures = {guard: {*re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)} - {"success_drop"} for guard in _guards(result)}
+    cosine_only = next((guard for guard, each in figures.items() if each == {"cosine"} and "exact" not in guard), None)
     if cosine_only is None:
         return
     agreements = [treated.agreement for treated in result.guarded_actions() if treated.agreement is not None]
@@ -204,11 +205,6 @@ def _examined_actions(result: Guarded) -> list[Held]:
 
 def _guards(result: Guarded) -> list[str]:
     return [*(treated.guard for treated in result.guarded_actions() if treated.guard), *result.guards()]
-
-
-def _cosine_alone(guard: str) -> bool:
-    figures = set(re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)) - {"success_drop"}
-    return figures == {"cosine"} and "exact" not in guard
 
 
 def _dimensions(treated: Held) -> list[DimensionAgreement]:

@@ -54,7 +54,7 @@ def agree(
         a, b = doubles(a).ravel(), doubles(b).ravel()
         finite = np.isfinite(a) & np.isfinite(b)
         if not finite.all():
-            alike = int(_same_and_not_finite(a, b).sum())
+            alike = int(((np.isnan(a) & np.isnan(b)) | (np.isinf(a) & (a == b))).sum())
             shared, broken = shared + alike, broken + int((~finite).sum()) - alike
             a, b = a[finite], b[finite]
         error = np.abs(a - b)
@@ -120,10 +120,6 @@ def doubles(numbers: Values) -> np.ndarray:
 
 def _rows(outputs: Sequence[Values], width: int) -> np.ndarray:
     return np.concatenate([doubles(each).reshape(-1, width) for each in outputs])
-
-
-def _same_and_not_finite(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    return (np.isnan(before) & np.isnan(after)) | (np.isinf(before) & (before == after))
 
 
 def _describe_non_finite(broken: int, of: int) -> str:

@@ -48,7 +48,10 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
     if document.findings:
         console.print()
     for finding in document.findings[:FINDINGS]:
-        _brief_finding(finding, console)
+        mark, colour = MARKS[finding.level]
+        console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
+        if finding.do and finding.level != "good":
+            console.print(_hanging("  → ", finding.do, ""))
     section = first_table(document)
     hidden = 0
     if section is not None and section.table is not None:
@@ -120,13 +123,6 @@ def _left_out(document: Document, rows: int) -> str:
         "note": len(document.notes),
     }
     return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count > 0)
-
-
-def _brief_finding(finding: Finding, console: Console) -> None:
-    mark, colour = MARKS[finding.level]
-    console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
-    if finding.do and finding.level != "good":
-        console.print(_hanging("  → ", finding.do, ""))
 
 
 def _opening(document: Document, answers: Sequence[str], console: Console) -> None:

@@ -11,7 +11,6 @@ from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document, Section
 from strobe.core.results import units
 from strobe.core.results.answer import Answer
-from strobe.core.results.finding import Finding
 from strobe.core.results.subject import Machine
 
 LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}
@@ -60,7 +59,7 @@ def document(
         facts: in front of those of the run; without those that are empty.
         raw: data to show as JSON, besides the config.
     """
-    findings, said = sort_findings(answer.findings), list(answers)
+    findings, said = sorted(answer.findings, key=lambda finding: LEVELS[finding.level]), list(answers)
     if said and not any(text.startswith("Next: ") for text in said):
         said[2:2] = [f"Next: {each.first_step}" for each in findings if each.level != "good" and each.do][:1]
     return Document(
@@ -89,11 +88,6 @@ def group_flags(argv: Sequence[str]) -> list[list[str]]:
 def pick_flags(argv: Sequence[str], prefixes: tuple[str, ...]) -> list[str]:
     """Return the flags of ``argv`` that begin with one of ``prefixes``, each with its values."""
     return [word for group in group_flags(argv) if group[0].startswith(prefixes) for word in group]
-
-
-def sort_findings(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings as they are shown, warnings first."""
-    return sorted(findings, key=lambda finding: LEVELS[finding.level])
 
 
 def machine(m: Machine) -> str:

@@ -150,20 +150,8 @@ class _Unbuilt(Treatment):
         return self.built.unbuilt(subject)
 
 
-def _list_no_specs(_: Subject) -> Sequence[Spec]:
+def _list_nothing(*_: object) -> tuple[()]:
     return ()
-
-
-def _whole(_: Subject, __: Spec) -> Sequence[str]:
-    return ()
-
-
-def _all(_: Measurement) -> float:
-    return 1.0
-
-
-def _never(_: Subject, __: Spec) -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -196,14 +184,14 @@ class Entry:
     rank: int
     make: Callable[[Spec], Treatment]
     options: tuple[str, ...] = ()
-    candidates: Callable[[Subject], Sequence[Spec]] = _list_no_specs
-    parts: Callable[[Subject, Spec], Sequence[str]] = _whole
+    candidates: Callable[[Subject], Sequence[Spec]] = _list_nothing
+    parts: Callable[[Subject, Spec], Sequence[str]] = _list_nothing
     replaces: bool = False
-    alone: Callable[[Subject, Spec], bool] = _never
+    alone: Callable[[Subject, Spec], bool] = field(default=lambda _, __: False)
     of_torch: bool = False
     slot: str | None = None
     untried: tuple[Feature, ...] = ()
-    saves: Callable[[Measurement], float] = _all
+    saves: Callable[[Measurement], float] = field(default=lambda _: 1.0)
     of_parts: float = 1.0
     only: str | bool | None = None
     eases: tuple[Limited, ...] = ()
