@@ -14,7 +14,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.policies.options import FactoryOptions, InputOptions
+from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions
 from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, parse_image_size
 from strobe.policy_cli.subject_flags import ModelFlags, subject_values
 
@@ -120,6 +120,9 @@ def build_study_answer(
     Args:
         more: further fields of `Studied`.
     """
+    measured = {each.phase for each in getattr(result, "measurements", ())}
+    if getattr(config, "batch_size", None) and measured == {"inference"} and isinstance(config.subject, PolicyOptions):
+        result.caveats.append("--batch_size changed nothing: a policy's inference is always one observation")
     for each in slices.slices().values():
         for name in each.looks.get(result.study, ()):
             slices.load(name)(result, config)
@@ -188,7 +191,8 @@ class Profilers:
         if operators and watched is not None:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events
-            answer.files[f"{_file_name(result.subject.kind)}_profile.json"] = watched.document
+            name = re.sub(r"[^A-Za-z0-9.]+", "_", result.subject.kind).strip("._")[:60] or "subject"
+            answer.files[f"{name}_profile.json"] = watched.document
         python_s = PYTHON_S + PROFILED * call_s
         if config.python_profile and watched is not None and self._fits("Python was not profiled", python_s, result):
             live.stage(f"profiling Python with {config.python_profile}")
@@ -214,7 +218,3 @@ class Profilers:
         if not fits:
             result.notes.append(self.options.limit.leave_out(otherwise, seconds))
         return fits
-
-
-def _file_name(subject: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "_", subject).strip("._")[:60] or "subject"
