@@ -112,8 +112,7 @@ class SamplingFlags:
     # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Comparisons of the
     # actions, counting and profilers come after it. breakdown and compare end their work within four times this and a
     # minute for each phase, plus the call that is running, also on a busy machine. The answer names what did not fit.
-    # If three rounds or 28 calls take longer than this, their time takes its place; without the flag, six rounds' time
-    # does. Loading and compiling come on top.
+    # Three rounds (without the flag six) and 28 calls take their time even so. Loading and compiling come on top.
     seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Stop when the half-width of the 95 % interval is below this fraction of the median.
     interval: float = field(default=0.01, metadata=exclusive_minimum_bound(0))

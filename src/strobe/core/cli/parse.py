@@ -4,9 +4,6 @@ draccus makes the config. Before it, each flag is checked against the known ones
 what it is here (`former_flags`), a misspelt one with the nearest; arguments without a flag are taken out; values of a
 library's own configs are checked by its placeholders (`placeholders`). After it, values are held to their bounds
 (`bounds`). Whatever goes wrong is one line.
-
-It is the one parser. Rejected: argparse next to it, whose errors and help read otherwise; a cache of LeRobot's flags in
-place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
 """
 
 from __future__ import annotations
