@@ -89,10 +89,10 @@ def test_a_sweep_is_shown_again_and_not_compared(run: Path, tmp_path: Path, caps
         (["--output", "/nowhere/at/all.html"], "cannot write /nowhere/at/all.html: no such file or directory"),
     ],
 )
-def test_wrong_flags_of_report_are_one_line(run: Path, extra: list[str], said: str):
+def test_wrong_flags_of_report_are_one_line_and_the_command_that_is_meant(run: Path, extra: list[str], said: str):
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         report_command.run([str(run), *extra])
-    assert "\n" not in str(caught.value)
+    assert len([line for line in str(caught.value).splitlines() if not line.startswith("Corrected: ")]) == 1
 
 
 def test_report_without_a_run():

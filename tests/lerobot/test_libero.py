@@ -13,7 +13,7 @@ import pytest
 from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
-from strobe.lerobot.envs import libero
+from strobe.lerobot.envs import environments, libero
 
 # As LIBERO does: it asks while it is imported, keeps the place of its assets, and swallows what a reset raises.
 LIBERO = """
@@ -96,7 +96,7 @@ def test_what_is_missing_is_a_line(made_up, tmp_path, monkeypatch):
         libero.prepare()
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed: `make libero` makes an environment"):
-        libero.prepare()
+        environments.require_simulator("libero")
 
 
 def test_ctrl_c_in_a_reset_is_not_swallowed(made_up):

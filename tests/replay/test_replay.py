@@ -399,7 +399,7 @@ def test_the_command_shows_and_keeps_a_replay(rollout_folder, tmp_path, capsys):
 )
 def test_wrong_flags_are_a_line(rollout_folder, flags, said, capsys):
     assert main(["replay", str(rollout_folder), *flags]) == 2
-    error = capsys.readouterr().err.strip()
+    error = capsys.readouterr().err.strip().partition("\nCorrected: ")[0]
     assert said in error
     assert len(error.splitlines()) == 1
 

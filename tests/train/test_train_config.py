@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from strobe.core.errors import UserError
+from strobe.train.command import read
 from strobe.train.watch import train_config
 
 
@@ -42,6 +43,7 @@ def test_measuring_asks_for_no_repository_and_leaves_an_output_folder_be(
 ) -> None:
     with pytest.raises(UserError, match=r"add --policy\.push_to_hub=false .* or --policy\.repo_id="):
         train_config(training_flags)
+    assert read(["--", *training_flags]).theirs == [*training_flags, "--policy.push_to_hub=false"]
     with pytest.raises(UserError, match="already exists"):
         train_config([*training_flags, "--policy.repo_id=me/act", f"--output_dir={tmp_path}"])
     config = train_config([*training_flags, f"--output_dir={tmp_path}", "--policy.push_to_hub"], measuring=True)

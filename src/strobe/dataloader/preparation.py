@@ -11,14 +11,14 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes
-from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.sampling import FEWEST_PAIRS, SamplingBudget, collect
 from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import DatasetFacts, LoaderSettings, StepNeed
 from strobe.lerobot.datasets.finder import note_dataset_faults, stopping
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 
-BUDGET = SamplingBudget(seconds=20.0, min_iterations=5, precision=0.03)
+BUDGET = SamplingBudget(seconds=20.0, fewest=FEWEST_PAIRS, min_iterations=5, precision=0.03)
 
 
 def training_device(config: TrainPipelineConfig) -> str:

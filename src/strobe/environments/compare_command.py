@@ -33,7 +33,7 @@ from strobe.core.slices import variant_settings
 from strobe.environments.side import SideOptions
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.run_flags import InputFlags, SubjectFlags, read_flags
-from strobe.policy_cli.subject import NO_LIMIT_S, build_study_answer, load_subject
+from strobe.policy_cli.subject import build_study_answer, load_subject
 
 KEYS = ("python", "lerobot")
 HERE = "this environment"
@@ -45,8 +45,8 @@ class CompareEnvironmentsConfig(InputFlags):
 
     # How many rounds to measure. By default until the interval is narrow enough (see --interval).
     iterations: int | None = field(default=None, metadata=minimum_bound(1))
-    # Time to spend on the rounds, in seconds (default: 30; with --iterations no limit). What follows takes about as
-    # long again. Loading comes on top.
+    # Time to spend on the rounds, in seconds (default: 30, or longer for six rounds; with --iterations no limit). What
+    # follows takes about as long again. Loading comes on top.
     seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Stop when the half-width of the interval of every ratio is below this share.
     interval: float = field(default=0.01, metadata=exclusive_minimum_bound(0))
@@ -124,8 +124,7 @@ def study(config: CompareEnvironmentsConfig, live: Live) -> Studied:
     def load() -> PolicySubject:
         return require_policy(load_subject(config, live))
 
-    seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
-    budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
+    budget = SamplingBudget.from_flags(config.iterations, config.seconds, precision=config.interval)
     measuring = Options(budget, counted=False, within=config.as_fast_within)
     options = SidesOptions(
         sides=parse_sides(config.variant),

@@ -315,8 +315,8 @@ def run_rungs(climber: Climber, climb: Climb, variants: Sequence[Variant]) -> Me
     gains += [1 - rung.ratio for rung in climb.earlier.rungs]
     # Known before the run begins, so that its end depends on widths alone.
     widths = [max(gain / 2, settings.FINEST_INTERVAL) for gain in gains if gain > 0]
-    budget = replace(
-        requested,
+    budget = SamplingBudget(
+        iterations=requested.iterations,
         seconds=seconds,
         fewest=fewest,
         min_iterations=settings.CLOSING_MIN_PAIRS,

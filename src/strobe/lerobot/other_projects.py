@@ -33,10 +33,6 @@ def _pi_probes(module: Any) -> Sequence[Probe]:
     return [resize, *_inside([*pi.probes(module), *pi.inference(module)], "pi")]
 
 
-def _groot_probes(module: Any) -> Sequence[Probe]:
-    return _inside(groot.probes(module), "groot")
-
-
 def _openpi_policy(_: Any) -> Sequence[Probe]:
     return [
         Probe.method("", "_input_transform", "preprocessing", optional=True),
@@ -58,7 +54,7 @@ def _groot_policy(_: Any) -> Sequence[Probe]:
 # The last steps of a class's full name → its record. A subclass is what its base is.
 _MODULES = {
     "pi0_pytorch.PI0Pytorch": Family("pi", (), _pi_probes),
-    "gr00t_n1d7.Gr00tN1d7": Family("groot", (), _groot_probes),
+    "gr00t_n1d7.Gr00tN1d7": Family("groot", (), lambda module: _inside(groot.probes(module), "groot")),
 }
 _POLICIES = {
     "openpi.policies.policy.Policy": Family("openpi policy", (), _openpi_policy),

@@ -171,7 +171,8 @@ def _unreachable(chain: list[BaseException]) -> str:
     if not names and (file := next(filter(None, map(_download_url, chain)), None)):
         return (
             f"this policy reads {file}, which cannot be reached: make the policy once on a machine with a network, "
-            "and copy torch's cache (TORCH_HOME) here"
+            "and copy torch's cache (TORCH_HOME) here; a backbone begins without them with "
+            "--policy.pretrained_backbone_weights=null"
         )
     if not names:
         return f"this policy reads from the Hub, which cannot be reached: {first_line(chain[0])}"

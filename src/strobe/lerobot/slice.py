@@ -11,6 +11,7 @@ SLICE = Slice(
         "imports": "strobe.lerobot.versions:prepare_imports",
         "module of another project": "strobe.lerobot.other_projects:module_of_other_project",
         "policy of another project": "strobe.lerobot.other_projects:policy_of_other_project",
+        "scripts of other tools": "strobe.lerobot.flags.former_flags:find_script",
         "others' refusals": "strobe.lerobot.refusals:outside_error_line",
     },
 )

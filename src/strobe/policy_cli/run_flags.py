@@ -14,7 +14,7 @@ from strobe.core.cli.parse import parse
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions, check_dataset
 from strobe.policy_cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -112,7 +112,7 @@ class SamplingFlags:
     # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Comparisons of the
     # actions, counting and profilers come after it. breakdown and compare end their work within four times this and a
     # minute for each phase, plus the call that is running, also on a busy machine. The answer names what did not fit.
-    # If three rounds or 28 calls take longer than this, their time takes its place. Loading and compiling come on top.
+    # Three rounds (without the flag six) and 28 calls take their time even so. Loading and compiling come on top.
     seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Stop when the half-width of the 95 % interval is below this fraction of the median.
     interval: float = field(default=0.01, metadata=exclusive_minimum_bound(0))
@@ -219,6 +219,8 @@ def read_flags(
         check_overrides(flags, config.device)
     if config.dataset is not None and config.env is not None and not config.plays:
         raise UserError("inputs come from --dataset or from --env, not both")
+    if config.dataset is not None and config.dataset.root is not None:
+        check_dataset(config.dataset.root)
     if config.image_size is not None:
         parse_image_size(config.image_size)
     made_up = [name for name in ("image_size", "cameras", "state_dim", "action_dim") if getattr(config, name)]

@@ -14,7 +14,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.policies.options import FactoryOptions, InputOptions, check_dataset
+from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions
 from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, parse_image_size
 from strobe.policy_cli.subject_flags import ModelFlags, subject_values
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from strobe.core.treatments.treatment import Variant
 
 
-NO_LIMIT_S = 1e9
 SNAPSHOT = "memory_snapshot.pickle"
 # Calls as long as which a profiler takes, roughly; one of Python calls at least three times, or for two seconds.
 WATCHED, PROFILED, PYTHON_S = 3, 8, 2.0
@@ -36,10 +35,8 @@ def load_subject(config: InputFlags, live: Live) -> Subject:
     """Import LeRobot, make its configs of the flags, and build or load the policy or the model, with inputs.
 
     Raises:
-        UserError: no dataset where one is named, a value that LeRobot refuses, or what cannot be loaded.
+        UserError: a value that LeRobot refuses, or what cannot be loaded.
     """
-    if config.dataset is not None and config.dataset.root is not None:
-        check_dataset(config.dataset.root)
     # At its end Python would look at all objects again, which takes a second or two. Commands that run loops of
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)
@@ -100,8 +97,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
     from strobe.core.measure.time_limit import WorkLimit
     from strobe.core.studies.shared.measuring import Options
 
-    seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
-    budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
+    budget = SamplingBudget.from_flags(config.iterations, config.seconds, precision=config.interval)
     return Options(
         budget=budget,
         depth=config.depth,
@@ -109,7 +105,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
         serialised=config.serialised,
         counted=not config.skip_counting,
         pace_hz=config.pace,
-        limit=WorkLimit(seconds, phases) if phases is not None else WorkLimit(),
+        limit=WorkLimit(budget.seconds, phases) if phases is not None else WorkLimit(),
     )
 
 
@@ -124,6 +120,9 @@ def build_study_answer(
     Args:
         more: further fields of `Studied`.
     """
+    measured = {each.phase for each in getattr(result, "measurements", ())}
+    if getattr(config, "batch_size", None) and measured == {"inference"} and isinstance(config.subject, PolicyOptions):
+        result.caveats.append("--batch_size changed nothing: a policy's inference is always one observation")
     for each in slices.slices().values():
         for name in each.looks.get(result.study, ()):
             slices.load(name)(result, config)
@@ -192,7 +191,8 @@ class Profilers:
         if operators and watched is not None:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events
-            answer.files[f"{_file_name(result.subject.kind)}_profile.json"] = watched.document
+            name = re.sub(r"[^A-Za-z0-9.]+", "_", result.subject.kind).strip("._")[:60] or "subject"
+            answer.files[f"{name}_profile.json"] = watched.document
         python_s = PYTHON_S + PROFILED * call_s
         if config.python_profile and watched is not None and self._fits("Python was not profiled", python_s, result):
             live.stage(f"profiling Python with {config.python_profile}")
@@ -218,7 +218,3 @@ class Profilers:
         if not fits:
             result.notes.append(self.options.limit.leave_out(otherwise, seconds))
         return fits
-
-
-def _file_name(subject: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "_", subject).strip("._")[:60] or "subject"

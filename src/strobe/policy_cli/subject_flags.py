@@ -16,7 +16,7 @@ from strobe.core.cli.bounds import check_bounds, minimum_bound
 from strobe.core.cli.flags import flag_values
 from strobe.core.cli.help import describe_field, flag_fields
 from strobe.core.cli.live import importing
-from strobe.core.cli.parse import check_names, format_argument, pairs
+from strobe.core.cli.parse import UnknownFlagError, check_names, format_argument, pairs
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.former_flags import hint as former_flag
 from strobe.lerobot.flags.lazy_flags import kinds, options
@@ -161,11 +161,11 @@ def require_subject(flags: SubjectFlags) -> None:
     for override in flags.overrides:
         name = override.removeprefix("--").partition("=")[0]
         if not _is_policy_field(name) and (said := former_flag(f"{prefix}{name}", lambda _: False)):
-            raise UserError(f"unknown flag {prefix}{name}: {said}")
+            raise UnknownFlagError(f"{prefix}{name}", said)
         # Without the prefix, which would make any two flags alike.
         close = difflib.get_close_matches(name, [flag.removeprefix(prefix) for flag in offered], n=1, cutoff=0.6)
         if close and (model or not _is_policy_field(name)):
-            raise UserError(f"unknown flag {prefix}{name}: did you mean {prefix}{close[0]}?")
+            raise UnknownFlagError(f"{prefix}{name}", f"did you mean {prefix}{close[0]}?")
     if model:
         raise UserError("name the model: --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
     raise UserError(

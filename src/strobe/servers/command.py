@@ -96,8 +96,8 @@ class ServerCallFlags(OutputFlags):
     image_size: str | None = None
     # Calls after the first one. By default as many as fit into --seconds.
     iterations: int | None = field(default=None, metadata=minimum_bound(1))
-    # Time for the calls, in seconds.
-    seconds: float = field(default=20.0, metadata=exclusive_minimum_bound(0, finite=True))
+    # Time for the calls, in seconds (default: 20, or longer for six calls).
+    seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # Time limit of one call in seconds, also of the first one. A server that compiles may need more.
     timeout: float = field(default=60.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Seed of synthetic observations.
@@ -179,7 +179,7 @@ def study(config: ServerConfig, live: Live) -> Studied:
     options = ServerOptions(
         config.policy.server,
         config.iterations,
-        config.seconds,
+        config.seconds or 20.0,
         config.timeout,
         config.control_hz,
         make_served_policy(config, config.policy.path),

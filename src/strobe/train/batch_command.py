@@ -138,7 +138,7 @@ def knee(sizes: Sequence[tuple[int, bool]]) -> int | None:
 
 STUDY = "breakdown"
 PHASE = "--phases=[training step]"
-SECONDS = "--seconds=10"
+LENGTH = "--interval=0.03"  # a third of `FLAT`, and as long as the fewest steps that can be judged
 REFUSED = {
     "--batch_size": "the search chooses it",
     "--phases": "it always measures a training step",
@@ -186,7 +186,7 @@ def read(argv: Sequence[str]) -> BatchConfig:
     for flag, why in REFUSED.items():
         if flag in named:
             raise UserError(f"{flag} does not fit here: {why}")
-    config.flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
+    config.flags = [*rest, PHASE, *([] if {"--seconds", "--iterations", "--interval"} & named else [LENGTH])]
     checked = breakdown.read(config.flags).subject
     with importing():
         check_values(checked)

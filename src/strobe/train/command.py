@@ -67,6 +67,9 @@ def read(argv: Sequence[str]) -> TrainConfig:
     ours, after = split_lerobot(argv)
     config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
     config.theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
+    given = {argument.partition("=")[0] for argument in config.theirs}
+    if "--policy.type" in given and not {"--policy.repo_id", "--policy.push_to_hub"} & given:
+        config.theirs.append("--policy.push_to_hub=false")  # by default lerobot-train refuses to train without a name
     check(config.theirs, "lerobot-train", ours=option_names(TrainConfig))
     with importing():
         from strobe.train.watch import train_config

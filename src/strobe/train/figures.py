@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -180,7 +180,7 @@ def loader_workers(batches: Sequence[Iteration], names: dict[str, str]) -> list[
                 batch_ms=median(batch.ms for batch in own),
                 fastest_ms=min(batch.ms for batch in own),
                 busy=min(1.0, whole / life) if life > 0 else 1.0,
-                cpu=_cpu_ms(batch.whole.cpu_ns for batch in own) / whole if whole > 0 else 0.0,
+                cpu=sum(batch.whole.cpu_ns or 0 for batch in own) / 1e6 / whole if whole > 0 else 0.0,
             )
         )
     return sorted(workers, key=lambda worker: worker.name)
@@ -225,7 +225,3 @@ def _add(
 def mean_ms(batches: Sequence[Iteration]) -> float:
     """Mean milliseconds to load a batch."""
     return fmean(batch.ms for batch in batches)
-
-
-def _cpu_ms(values: Iterable[int | None]) -> float:
-    return sum(value or 0 for value in values) / 1e6

@@ -117,7 +117,7 @@ def train(
         stack.enter_context(patched_arguments(arguments))
         try:
             with watch:
-                (options.profiler or _plainly)(loop.main)
+                (options.profiler or (lambda run: run()))(loop.main)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ended, others = error, _fault_of_others(error)  # while its frames still hold what it requested
             traceback.clear_frames(error.__traceback__)  # they hold the workers, which report when they end
@@ -136,10 +136,6 @@ def train(
         f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in (reason or "")
     ]
     return Trained(result, sections, bool(broken))
-
-
-def _plainly(run: Callable[[], None]) -> None:
-    run()
 
 
 def _require_memory(watch: TrainingWatch) -> None:

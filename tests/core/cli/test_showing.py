@@ -81,7 +81,7 @@ def test_help_tells_the_styles(capsys):
 
 def test_of_many_parts_the_smallest_are_left_out_and_counted():
     """A policy of somebody else's, cut along its modules, may have thirty parts on one level."""
-    parts = [Row([f"part {number}"], depth=2, share=(1 + number % 7) / 200) for number in range(30)]
+    parts = [Row([f"part_{number}"], depth=2, share=(1 + number % 7) / 200) for number in range(30)]
     rows = [Row(["whole"], "whole", share=1.0), Row(["policy"], depth=1, share=0.9), *parts]
     rows += [Row(["other"], "other", 2, 0.2), Row(["preprocessing"], depth=1, share=0.05)]
     rows += [Row(["other"], "other", 1, 0.0001)]
@@ -91,6 +91,21 @@ def test_of_many_parts_the_smallest_are_left_out_and_counted():
     inside = [row for row in shown if row.depth == 2]
     assert min(row.share or 0 for row in inside) >= max(row.share or 0 for row in rows if row not in shown)
     assert [rows.index(row) for row in shown] == sorted(rows.index(row) for row in shown)
+
+
+def test_equal_blocks_are_one_part_and_hide_no_other():
+    columns = [Column(title) for title in ("Component", "ms (median)", "% of whole", "GFLOP")]
+    blocks = [Row([f"block {at}", f"{1 + at / 10:.1f}", "4.0 %", "0.5"], depth=1, share=0.04) for at in range(24)]
+    blocks[5] = Row(["block 5", "9.0", "5.0 %", "0.5"], depth=1, share=0.05)
+    ends = [Row([name, "0.1", "0.1 %", "0.1"], depth=1, share=0.001) for name in ("patch embedding", "final norm")]
+    rows = [Row(["whole", "24", "100.0 %", "12"], "whole", share=1.0), ends[0], *blocks, ends[1]]
+    shown = truncate_rows(Table(columns, rows), 14).rows
+    assert [row.cells for row in shown[2:-1]] == [
+        ["block 0 to 23, each", "1.0 to 9.0", "4.0 to 5.0 %", "0.5"],
+        ["together", None, "97.0 %", None],
+        ["slowest: block 5", "9.0", "5.0 %", "0.5"],
+    ]
+    assert [shown[0], shown[1], shown[-1]] == [rows[0], *ends]
 
 
 def test_the_screen_says_how_many_parts_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

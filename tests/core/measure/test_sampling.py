@@ -149,22 +149,6 @@ def test_stopping_early_keeps_the_level():
     assert claims <= 4
 
 
-def test_slow_calls_fill_the_seconds_and_do_not_overrun_them():
-    bench = Bench(a=lambda _: 8000.0)
-    collected = bench.collect(SamplingBudget(seconds=60))
-    assert collected.rounds == 7
-    assert bench.now <= 60
-    assert collected.stopped_because == "the budget of 60 s was spent"
-
-
-def test_very_slow_calls_still_give_a_warmup_and_two_samples():
-    collected = Bench(a=lambda _: 100_000.0, b=lambda _: 90_000.0).collect(SamplingBudget(seconds=60))
-    assert collected.rounds == 3
-    samples = collected.samples["a"]
-    assert (len(samples.warmup), len(samples.values)) == (1, 2)
-    assert samples.notes[0].startswith("only 2 samples after warm-up (the budget of 60 s was spent)")
-
-
 def test_a_machine_that_became_busy_still_gives_the_fewest_rounds():
     def slow_down(count: int) -> float:
         return 1000.0 if count < 2 else 2500.0
@@ -181,6 +165,19 @@ def test_a_machine_that_became_busy_still_gives_the_fewest_rounds():
     bench = Bench(a=get_stuck)
     bench.collect(budget)
     assert bench.now <= 36.0, "its patience has an end"
+
+
+@pytest.mark.parametrize("call_s", [2.5, 5.0, 10.0, 60.0])
+def test_only_seconds_of_the_users_own_end_a_run_that_cannot_be_judged(call_s):
+    seen: list[Progress] = []
+    bench = Bench(a=lambda _: 1000 * call_s, b=lambda _: 800 * call_s)
+    assert bench.collect(SamplingBudget.from_flags(None, None), seen.append).rounds == 7
+    assert (seen[1].expected, seen[1].seconds_left) == (7, pytest.approx(5 * 1.8 * call_s))
+    assert seen[1].unit == "rounds (7 are the fewest that can be judged)"
+    own = bench.collect(SamplingBudget.from_flags(None, 30.0))
+    assert own.rounds == max(3, 30 // (1.8 * call_s)), "their own seconds end it, after a warm-up and two samples"
+    few = f"only {own.rounds - 1} samples after warm-up (the budget of 30 s was spent)"
+    assert [note.startswith(few) for note in own.samples["a"].notes[:1]] == [True]
 
 
 def test_a_long_first_call_does_not_end_the_sampling():

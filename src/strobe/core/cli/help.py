@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ def brief_help(command: str, doc: str, whole: str, common: Mapping[str, Sequence
     """
     blocks = _flag_blocks(whole)
     if common:
-        lines = [line for group, names in common.items() for line in (f"{group}:", *_flag_lines(blocks, names), "")]
+        lines = []
+        for group, names in common.items():
+            lines += [f"{group}:", *(line for name in names for line in blocks[name]), ""]
     else:
         lines = [*whole[len(_join_details(doc).strip()) :].strip().splitlines(), ""]
     left = len(blocks) - sum(len(names) for names in common.values()) if common else 0
@@ -61,11 +63,6 @@ def _flag_blocks(text: str) -> dict[str, list[str]]:
         else:
             name = None
     return blocks
-
-
-def _flag_lines(blocks: Mapping[str, Sequence[str]], names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        yield from blocks[name]
 
 
 def _join_details(doc: str) -> str:

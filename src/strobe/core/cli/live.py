@@ -60,12 +60,12 @@ def importing(*, announced: bool = False) -> Iterator[None]:
     Args:
         announced: whether the command has said already what it does.
     """
+    while _before_imports:
+        _before_imports.pop()()
     library = prepare_imports()
     if not has_torch() or ("lerobot.policies" if library else "torch") in sys.modules or not gc.isenabled():
         yield
         return
-    while _before_imports:
-        _before_imports.pop()()
     if not announced:
         Console(stderr=True, quiet=quiet()).print(f"… importing torch{library}", markup=False, highlight=False)
     gc.disable()

@@ -116,7 +116,8 @@ def _run(arguments: list[str]) -> int:
     command, rest = arguments[0], demo.spelt_out(arguments[0], arguments[1:])
     known = slices.command(command)
     if known is None:
-        raise UserError(f"unknown command '{command}': {nearest(command, slices.commands())}")
+        script = slices.Offer[Callable[[str], str | None]]("scripts of other tools").find() or (lambda _: None)
+        raise UserError(f"unknown command '{command}': {script(command) or nearest(command, slices.commands())}")
     from strobe.core.cli.metadata import quicken
 
     quicken()

@@ -4,16 +4,16 @@ draccus makes the config. Before it, each flag is checked against the known ones
 what it is here (`former_flags`), a misspelt one with the nearest; arguments without a flag are taken out; values of a
 library's own configs are checked by its placeholders (`placeholders`). After it, values are held to their bounds
 (`bounds`). Whatever goes wrong is one line.
-
-It is the one parser. Rejected: argparse next to it, whose errors and help read otherwise; a cache of LeRobot's flags in
-place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
+import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 import draccus
 from draccus.wrappers import docstring
 
+from strobe.core import demo
 from strobe.core.cli.bounds import bare_flag_value, check_bounds, positional_name
+from strobe.core.cli.live import call_ahead_of_imports
 from strobe.core.cli.placeholders import groups, option_names, refusals
 from strobe.core.errors import UserError, same_words
 from strobe.core.slices import Offer
@@ -31,6 +33,81 @@ docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docs
 
 C = TypeVar("C")
 FORMER_FLAG: Offer[Callable[[str, Sequence[str], str], str | None]] = Offer("flags of other tools")
+
+# The first flag of a hint, with the value that it has there; the flags that go with it; a flag that is missing.
+_MEANT = re.compile(r"\b(?:mean|use|put|(?:it|RTC|policy|robot's) is) '?(--[\w.]+)'?(?:=([^\s;:]*\w)| '([^']+)')?")
+_ALONG = re.compile(r"\bwith (--[\w.]+)(=[^\s;]+)")
+_MISSING = re.compile(r"name the \w+: (--[\w.]+=[^\s,;]+)")
+_HINTED = ("--levers", "--precision", "--variant")  # their value is the hint's, whatever the unknown flag's is
+
+
+class UnknownFlagError(UserError):
+    """An unknown flag of Strobe's, or of the arguments of LeRobot's ``command`` after the ``--``."""
+
+    def __init__(self, name: str, hint: str, command: str | None = None) -> None:
+        unknown = f"{command} has no flag {name}" if command else f"unknown flag {name}"
+        super().__init__(f"{unknown}: {hint}".removesuffix(": known: , …"))
+        self.name, self.hint, self.behind = name, hint, command is not None
+
+    def correct(self, argv: Sequence[str]) -> list[str]:
+        """Return ``argv`` with what the hint says in the flag's place, or without it where the hint names nothing."""
+        ours, after = split_lerobot(argv)
+        theirs = after or []
+        side = theirs if self.behind else ours
+        names = [argument.partition("=")[0].replace("-", "_") for argument in side]
+        if (name := self.name.replace("-", "_")) not in names:
+            return list(argv)
+        at = names.index(name)
+        _, equals, value = side.pop(at).partition("=")
+        if not equals and at < len(side) and not side[at].startswith("--"):
+            value = side.pop(at)
+        meant = _MEANT.search(self.hint)
+        flag = meant[1] if meant else None
+        if moved := re.search(r"\bput \S+ (after|before) the --", self.hint):
+            side, flag = theirs if moved[1] == "after" else ours, flag or self.name
+            at = len(side)
+        hinted = (meant and (meant[2] or meant[3])) or value
+        if flag in _HINTED or value in ("", "true") or (hinted[:1].isdigit() and not value[:1].isdigit()):
+            value = hinted
+        made = [(flag, f"={value}" if value else ""), *_ALONG.findall(self.hint)] if flag else []
+        has = {argument.partition("=")[0] for argument in side} - {"--variant"}
+        side[at:at] = [f"{name}{value}" for name, value in made if name not in has]
+        return [*ours, *(["--", *theirs] if theirs else [])]
+
+
+def read_all(command: str, read: Callable[[Sequence[str]], C], argv: Sequence[str]) -> C:
+    """Return what ``read`` makes of the arguments of ``command``.
+
+    Raises:
+        UserError: where a flag is unknown, on all that are, and on what is wrong without them, with the command that
+            is meant. Nothing heavy is imported for that.
+    """
+    said: list[str] = []
+    meant = list(argv)
+    while True:
+        try:
+            with call_ahead_of_imports(_stop) if said else contextlib.nullcontext():
+                config = read(meant)
+            if not said:
+                return config
+            break
+        except UserError as error:
+            if not (said or isinstance(error, UnknownFlagError)):
+                raise
+            if str(error) in ("", *said):
+                break
+            said.append(str(error))
+            missing = _MISSING.match(said[-1])
+            meant = error.correct(meant) if isinstance(error, UnknownFlagError) else meant
+            if missing:
+                meant.append(missing[1])
+                if "FOLDER" in missing[1]:
+                    break
+    raise UserError("\n".join([*said, demo.restore_typed_name(f"Corrected: strobe {shlex.join([command, *meant])}")]))
+
+
+def _stop() -> None:
+    raise UserError
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -130,7 +207,9 @@ def parse(
     words, argv = take_positional(config_class, argv) if positional else ([], argv)
     given = list(pairs(argv))
     names = [name for name, _ in given]
-    _refuse(names, refused or {})
+    for name in names:
+        if why := (refused or {}).get(name) or (refused or {}).get(name.partition(".")[0]):
+            raise UserError(why)
     lazy = groups(config_class)
     fields: dict[str, dict[str, str]] = {prefix: {} for prefix in lazy}  # of LeRobot's configs, parsed apart
     arguments = []
@@ -162,12 +241,6 @@ def parse(
     _set_positional(config, positional, words)
     check_bounds(config)
     return config
-
-
-def _refuse(names: Sequence[str], refused: Mapping[str, str]) -> None:
-    for name in names:
-        if why := refused.get(name) or refused.get(name.partition(".")[0]):
-            raise UserError(why)
 
 
 def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], words: Sequence[str]) -> None:
@@ -209,7 +282,7 @@ def check_names(
         all_offered = [*offered, *exact]
         close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
         if (former_flag := FORMER_FLAG.find()) and (said := former_flag(name, all_offered, behind)):
-            raise UserError(f"unknown flag {name}: {said}")
+            raise UnknownFlagError(name, said)
         if same := list(dict.fromkeys(same_words(name, all_offered))):
             close = [" or ".join(same[:3])]
-        raise UserError(f"unknown flag {name}: {f'did you mean {close[0]}?' if close else 'see --help'}")
+        raise UnknownFlagError(name, f"did you mean {close[0]}?" if close else "see --help")

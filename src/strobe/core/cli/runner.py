@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,7 @@ from strobe.core.cli.display import HelpDetail, requested_help
 from strobe.core.cli.flags import flag_values
 from strobe.core.cli.help import brief_help, help_text, treatments_help
 from strobe.core.cli.live import Live, call_ahead_of_imports, shown_if_slow
-from strobe.core.cli.parse import parse
+from strobe.core.cli.parse import parse, read_all
 from strobe.core.errors import UserError, make_not_kept_error
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.json_text import JsonObject
@@ -156,7 +157,7 @@ class Command:
 
         early = self.heavy and self.bar
         with call_ahead_of_imports(look) if early else contextlib.nullcontext():
-            config = self.read(argv) if self.read is not None else parse(self.config, argv)
+            config = read_all(self.name, self.read or partial(parse, self.config), argv)
         _try_output(getattr(config, "output_dir", None))
         started = time.monotonic()
         if early:

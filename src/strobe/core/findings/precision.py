@@ -89,6 +89,9 @@ def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, _before, after in _lower(result):
         same = comparison.agreement
         if same is not None and not _accurate(same):
+            usual = f"within {sigma(MAX_RMS)}"
+            if same.of == "features" or same.rms is None:
+                usual = f"above a cosine of {MIN_COSINE:g} and within {sigma(FEATURES_RMS)} in each channel"
             name, note = _precision(after), f" {units.capital(same.note)}." if same.note else ""
             yield Finding(
                 rule=f"precision-{name}-inaccurate",
@@ -96,7 +99,7 @@ def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 title=f"{name} changes the {same.of} too much: {_describe_change(same)} "
                 f"{units.quote(comparison.baseline)}",
                 found=f"{_errors(same)}, over {same.observations} observations with the same noise.{note}",
-                why=f"If a model's numbers fit the format, rounding stays {_usual(same)}. float16 overflows beyond "
+                why=f"If a model's numbers fit the format, rounding stays {usual}. float16 overflows beyond "
                 "65504. bfloat16 has three significant digits.",
                 do="Lower the precision of one part at a time: --variant 'NAME: precision=bf16, "
                 "precision.part=MODULE'.",
@@ -127,12 +130,6 @@ def _errors(same: Agreement) -> str:
         return f"Largest error {same.largest_error:.3g}, mean error {same.mean_error:.3g}"
     where = f" in {same.worst_dimension}" if same.worst_dimension else ""
     return f"RMS {sigma(same.rms)}, largest error {sigma(same.worst)}{where}, cosine {same.cosine:.6f}"
-
-
-def _usual(same: Agreement) -> str:
-    if same.of == "features" or same.rms is None:
-        return f"above a cosine of {MIN_COSINE:g} and within {sigma(FEATURES_RMS)} in each channel"
-    return f"within {sigma(MAX_RMS)}"
 
 
 def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:

@@ -74,6 +74,7 @@ def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     for treated in result.guarded_actions():
         if treated.unjudged and not treated.broken:
+            of_outputs = treated.agreement is not None and treated.agreement.of == "outputs"
             yield Finding(
                 rule="guard-not-judged",
                 level="warning",
@@ -82,7 +83,7 @@ def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
                 why="A limit that was not checked counts as not held. The other figures cover only the actions that "
                 "could be compared.",
                 do="Give the missing input, or a guard whose figures can be measured here: "
-                f"--guard='{_example(treated.agreement)}'.",
+                f"--guard='{OF_OUTPUTS if of_outputs else ROUNDING}'.",
                 evidence={"unjudged": treated.unjudged, "guard": treated.guard},
             )
 
@@ -130,7 +131,8 @@ def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 
 
 def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
+    figures = {guard: {*re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)} - {"success_drop"} for guard in _guards(result)}
+    cosine_only = next((guard for guard, each in figures.items() if each == {"cosine"} and "exact" not in guard), None)
     if cosine_only is None:
         return
     agreements = [treated.agreement for treated in result.guarded_actions() if treated.agreement is not None]
@@ -201,17 +203,8 @@ def _examined_actions(result: Guarded) -> list[Held]:
     )
 
 
-def _example(agreement: Agreement | None) -> str:
-    return OF_OUTPUTS if agreement is not None and agreement.of == "outputs" else ROUNDING
-
-
 def _guards(result: Guarded) -> list[str]:
     return [*(treated.guard for treated in result.guarded_actions() if treated.guard), *result.guards()]
-
-
-def _cosine_alone(guard: str) -> bool:
-    figures = set(re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)) - {"success_drop"}
-    return figures == {"cosine"} and "exact" not in guard
 
 
 def _dimensions(treated: Held) -> list[DimensionAgreement]:

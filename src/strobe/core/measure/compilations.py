@@ -82,7 +82,11 @@ def summarize_compilation(log: CompileLog, warmup_ms: Sequence[float]) -> Compil
     warmup, records = max(1, len(warmup_ms)), [record for _, record in log.compiled]
     within_s = sum(sum(_seconds(record)) for call, record in log.compiled if 0 <= call < warmup)
     return Compilation(
-        graphs=sum(map(_is_graph, records)),
+        graphs=sum(
+            bool(_record_field(each, "graph_op_count"))
+            or (_record_field(each, "is_forward") is False and not _record_field(each, "is_runtime"))
+            for each in records
+        ),
         compile_s=round(sum(_seconds(record)[0] for record in records), 3) if records else None,
         capture_s=round(sum(_seconds(record)[1] for record in records), 3),
         warmup_s=round(max(0.0, sum(warmup_ms) / 1e3 - within_s), 3),
@@ -93,12 +97,6 @@ def summarize_compilation(log: CompileLog, warmup_ms: Sequence[float]) -> Compil
 
 def _record_field(record: Any, name: str) -> Any:
     return getattr(record, name, None)  # other versions of torch have other fields
-
-
-def _is_graph(record: Any) -> bool:
-    return bool(_record_field(record, "graph_op_count")) or (
-        _record_field(record, "is_forward") is False and not _record_field(record, "is_runtime")
-    )
 
 
 def _seconds(record: Any) -> tuple[float, float]:

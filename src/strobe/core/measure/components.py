@@ -131,7 +131,12 @@ def _running_ms(run: Iteration) -> list[float]:
         ends[around[-1]] = max(part.end_ns, ends.get(around[-1], part.end_ns))
     if not overlap:
         return [part.ms for part in run.parts]
-    times = [_clock_ends(part) for part in (run.whole, *run.parts)]
+    times = [  # on the device where it was timed there
+        (part.start_ns, part.end_ns)
+        if part.device_start_ns is None or part.device_end_ns is None
+        else (part.device_start_ns, part.device_end_ns)
+        for part in (run.whole, *run.parts)
+    ]
     moments = [(start, 1, at) for at, (start, end) in enumerate(times) if at and end > start]
     moments += [(end, 0, -at) for at, (start, end) in enumerate(times) if at and end > start]
     ran, open_parts, running, before = [0] * len(times), {0}, 0, times[0][0]
@@ -148,13 +153,6 @@ def _running_ms(run: Iteration) -> list[float]:
             while running not in open_parts:
                 running = around[running - 1]
     return [ns / 1e6 for ns in ran[1:]]
-
-
-def _clock_ends(part: Section) -> tuple[int, int]:
-    """The ends of a section, in nanoseconds: on the device where it was timed there."""
-    if part.device_start_ns is None or part.device_end_ns is None:
-        return part.start_ns, part.end_ns
-    return part.device_start_ns, part.device_end_ns
 
 
 def spans(run: Iteration) -> list[Span]:

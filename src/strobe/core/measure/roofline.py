@@ -45,9 +45,10 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
         limits.append(_part(name, ms, _flop(components), _sum_moved_bytes(components), ceiling))
     # What is in no part; its bytes are not known, and none are taken.
     named = _sum(part.gflop for part in limits)
-    rest = {dtype: gflop - named.get(dtype, 0.0) for dtype, gflop in total.items()}
+    rounding = sum(total.values()) / 1e4
+    rest = {dtype: left for dtype, gflop in total.items() if (left := gflop - named.get(dtype, 0.0)) > rounding}
     rest_ms = max(0.0, whole_ms - sum(part.ms for part in limits))
-    limits.append(_part(OTHER, rest_ms, _clean(rest, sum(total.values()) / 1e4), None, ceiling))
+    limits.append(_part(OTHER, rest_ms, rest, None, ceiling))
     if limits[-1].compute_ms - rest_ms > MISPLACED * whole_ms:
         return None
     dtype = max(total, key=lambda name: total[name])
@@ -141,10 +142,6 @@ def _sum(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for dtype, gflop in count.items():
             total[dtype] = total.get(dtype, 0.0) + gflop
     return total
-
-
-def _clean(counts: Mapping[str, float], least: float) -> dict[str, float]:
-    return {dtype: count for dtype, count in counts.items() if count > least}
 
 
 def _sum_moved_bytes(components: Sequence[Component]) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from typing_extensions import Self
 
 from strobe.core.measure.statistics import Array, describe, find_warmup, median_interval, summarise, validate_times
 from strobe.core.measure.verdicts import FEWEST_PAIRS, paired_verdict
@@ -19,6 +20,7 @@ from strobe.core.results.data import Samples
 _FEWEST_ROUNDS = 3
 # Times the budget's seconds that its fewest rounds may take: a machine that became busy halves the pace, or worse.
 PATIENCE = 3.0
+NO_LIMIT_S = 1e9
 # A policy's first calls may run in another state than all later ones: on a Jetson 76 calls, 2.5 s, were 5 % slower.
 SETTLE_S = 4.0
 _INTERRUPTED = "interrupted"
@@ -48,7 +50,7 @@ class SamplingBudget:
 
     ``iterations``: rounds to keep after warm-up; None to sample until the precision is reached.
     ``seconds``: wall time; except for the first three, no round is started that would overrun it.
-    ``fewest``: rounds to keep after warm-up even where they overrun ``seconds``, by up to `PATIENCE` times.
+    ``fewest``: rounds to keep after warm-up even where they overrun ``seconds``, by up to ``patience`` times.
     ``min_iterations``: rounds kept before the precision is looked at.
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
@@ -63,24 +65,31 @@ class SamplingBudget:
     iterations: int | None = None
     seconds: float = 60.0
     fewest: int = 0
+    patience: float = PATIENCE
     min_iterations: int = 20
     precision: float = 0.01
     of: str | None = None
     settle_s: float = SETTLE_S
     looking: Looking | None = None
 
+    @classmethod
+    def from_flags(
+        cls, iterations: int | None, seconds: float | None, usual_s: float = 30.0, precision: float = 0.01
+    ) -> Self:
+        """Return the budget that a user asked for: only ``seconds`` of their own end it before it can be judged."""
+        if seconds is not None:
+            return cls(iterations, seconds, precision=precision)
+        usual_s = usual_s if iterations is None else NO_LIMIT_S
+        return cls(iterations, usual_s, FEWEST_PAIRS, math.inf, precision=precision)
+
     def __post_init__(self) -> None:
-        if self.iterations is not None and self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, got {self.iterations}")
-        if self.fewest < 0:
-            raise ValueError(f"fewest must not be negative, got {self.fewest}")
-        if self.min_iterations < 1:
-            raise ValueError(f"min_iterations must be at least 1, got {self.min_iterations}")
+        for name, least in (("iterations", 1), ("fewest", 0), ("min_iterations", 1), ("settle_s", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         for name, value in (("seconds", self.seconds), ("precision", self.precision)):
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be a number above zero, got {value}")
-        if not (math.isfinite(self.settle_s) and self.settle_s >= 0):
-            raise ValueError(f"settle_s must not be negative, got {self.settle_s}")
 
 
 @dataclass(frozen=True)
@@ -187,16 +196,20 @@ class _Pace:
         # The first round may hold minutes of compiling, which says nothing about the next.
         each = (seconds - self._first) / (done - 1) if done > 1 else seconds
         wanted = self._rounds_needed(rounds, seconds - self._first, each)
-        limit = budget.seconds
-        if budget.fewest and done - _warmup_rounds(rounds) < budget.fewest:
-            limit *= PATIENCE
-        fits = done + math.floor(max(0.0, limit - seconds) / each) if each > 0 else None
+        fits, unit = None, "rounds"
+        if each > 0:
+            fits = done + math.floor(max(0.0, budget.seconds - seconds) / each)
+            fewest = budget.fewest + _warmup_rounds(rounds) if budget.fewest else 0
+            if fits < fewest:
+                most = max(0.0, budget.seconds * budget.patience - seconds) / each
+                fits = done + math.floor(min(most, fewest - done))
+                unit = f"rounds ({fewest} are the fewest that can be judged)"
         if self.reason is None and fits == done and done >= _FEWEST_ROUNDS:
-            self.reason = f"the budget of {limit:g} s was spent"
+            self.reason = f"the budget of {budget.seconds:g} s was spent"
         known = [count for count in (fits, wanted) if count is not None]
         expected = done if self.reason else max(done + 1, _FEWEST_ROUNDS, min(known)) if known else None
         remaining = None if expected is None else (expected - done) * each
-        return Progress(done=done, expected=expected, seconds=seconds, seconds_left=remaining)
+        return Progress(done=done, expected=expected, seconds=seconds, seconds_left=remaining, unit=unit)
 
     def _rounds_needed(self, rounds: list[Round], sampled: float, each: float) -> int | None:
         """Number of rounds that the count or the precision asks for, where known; sets the reason when it is met."""

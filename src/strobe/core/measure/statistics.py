@@ -198,6 +198,8 @@ def find_warmup(values: Sequence[float] | Array) -> int:
     count, most = len(array), len(array) // 2
     if count < 4:
         return 0
+    from scipy import stats
+
     low, high = np.percentile(array[most:], [25, 75])
     fence = float(high + 3 * (high - low))
     clipped = np.minimum(array, fence)
@@ -206,15 +208,10 @@ def find_warmup(values: Sequence[float] | Array) -> int:
     sums = np.cumsum(centred[::-1])[::-1][: most + 1]
     squares = np.cumsum(centred[::-1] ** 2)[::-1][: most + 1]
     cut = int(np.argmin((squares - sums**2 / remaining) / remaining**2))
-    if cut and (np.median(array[:cut]) > fence or _slower(array[:cut], array[cut:])):
+    lead, rest = array[:cut], array[cut:]
+    if cut and (np.median(lead) > fence or np.asarray(stats.mannwhitneyu(lead, rest, alternative="greater"))[1] < 0.01):
         return cut
     return int(np.argmax(array[: most + 1] <= fence)) if (array[: most + 1] <= fence).any() else most
-
-
-def _slower(lead: Array, rest: Array) -> bool:
-    from scipy import stats
-
-    return float(np.asarray(stats.mannwhitneyu(lead, rest, alternative="greater"))[1]) < 0.01
 
 
 def describe(values: Sequence[float] | Array) -> list[str]:

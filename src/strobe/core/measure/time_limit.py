@@ -104,14 +104,8 @@ class WorkLimit(TimeLimit):
 
     def leave_out(self, what: str, seconds: float = 0.0) -> str:
         """Note that ``what`` was left out, which takes ``seconds`` by estimate. Return the note."""
-        note = f"{what}: the time was used up; give --seconds={self._enough(seconds)}"
+        lacking = max(self.took + seconds - self._patience * self.seconds, 0.0)
+        enough = math.ceil(self._rounds_s + lacking / (self._phases * (2 * self._patience - 1))) + 1
+        note = f"{what}: the time was used up; give --seconds={enough}"  # rounds that may take longer do take longer
         self.left_out.append(note)
         return note
-
-    def _enough(self, seconds: float) -> int:
-        """Return the seconds of a phase's rounds with which work of ``seconds`` more would end in time.
-
-        Rounds that may take longer do take longer.
-        """
-        lacking = max(self.took + seconds - self._patience * self.seconds, 0.0)
-        return math.ceil(self._rounds_s + lacking / (self._phases * (2 * self._patience - 1))) + 1

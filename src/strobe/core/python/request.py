@@ -18,7 +18,7 @@ class VerbArguments:
 
     targets: Mapping[str, object]
     inputs: Any
-    seconds: float
+    seconds: float | None
     interval: float
     device: str | None
     name: str | None
@@ -28,7 +28,7 @@ class VerbArguments:
         for each in self.targets:
             if not isinstance(each, str) or not each.strip() or len(each) > _LONGEST:
                 raise UserError(f"the name of a variant is text of 1 to {_LONGEST} characters, not {str(each)[:99]!r}")
-        for name, value in (("seconds", self.seconds), ("interval", self.interval)):
+        for name, value in (("seconds", 1.0 if self.seconds is None else self.seconds), ("interval", self.interval)):
             if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
                 raise UserError(f"{name}={value}: must be a number above zero")
         if not isinstance(self.seed, int) or self.seed < 0:

@@ -20,7 +20,7 @@ def compare(
     variants: Mapping[str, object],
     inputs: object,
     *,
-    seconds: float = 30.0,
+    seconds: float | None = None,
     interval: float = 0.01,
     guard: str = "",
     device: str | None = None,
@@ -43,7 +43,7 @@ def compare(
         inputs: one input, or a list of inputs that the rounds take in turn. A tuple is the arguments of one call, and
             () a call without any; anything else is the only argument, a dict too. For keywords, or for a list as the
             only argument, pass a function that takes something else.
-        seconds: wall time of the rounds, without the first calls.
+        seconds: wall time of the rounds, without the first calls. Default: 30, or what the fewest to judge by take.
         interval: stop earlier where the interval is as narrow as this share of the time to either side.
         guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. Those in σ are not
             judged, as the spread of an output is not known.
@@ -73,7 +73,7 @@ def breakdown(
     target: object,
     inputs: object,
     *,
-    seconds: float = 30.0,
+    seconds: float | None = None,
     interval: float = 0.01,
     depth: int = 1,
     count: bool = True,

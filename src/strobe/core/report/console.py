@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 
 from rich import box
 from rich.cells import cell_len
@@ -18,6 +21,8 @@ from strobe.core.results import units
 from strobe.core.results.finding import Finding
 
 FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen
+FEWEST_BLOCKS = 4  # that become one row
+_NUMBER = re.compile(r"([\d.,]+)( %)?")
 FACTS = ("Subject", "Machine")  # facts without which no figure means anything
 MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
 
@@ -48,7 +53,10 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
     if document.findings:
         console.print()
     for finding in document.findings[:FINDINGS]:
-        _brief_finding(finding, console)
+        mark, colour = MARKS[finding.level]
+        console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
+        if finding.do and finding.level != "good":
+            console.print(_hanging("  → ", finding.do, ""))
     section = first_table(document)
     hidden = 0
     if section is not None and section.table is not None:
@@ -74,16 +82,48 @@ def truncate_rows(whole: Table, limit: int) -> Table:
     """Return at most ``limit`` rows, in their order.
 
     Parts with a share go by it, the smallest first, and each before what it is a part of; the first level's 'other'
-    stays. Of other trees the deepest parts go first, then the last rows.
+    stays. Equal blocks are one part then. Of other trees the deepest parts go first, then the last rows.
     """
     if _has_shares(whole):
-        return Table(whole.columns, _largest(whole.rows, limit))
+        rows = whole.rows if len(whole.rows) <= limit else _join_blocks(whole)
+        return Table(whole.columns, _largest(rows, limit))
     deepest = max((row.depth for row in whole.rows), default=0)
     rows = whole.rows
     while len(rows) > limit and deepest > 0:
         deepest -= 1
         rows = [row for row in whole.rows if row.depth <= deepest]
     return Table(whole.columns, rows[:limit])
+
+
+def _join_blocks(whole: Table) -> list[Row]:
+    """Return the rows with successive equal blocks (block 0, block 1 …) as one part, and their slowest inside it."""
+    titles = [column.title for column in whole.columns]
+    work = titles.index("GFLOP") if "GFLOP" in titles else None
+    joined: list[Row] = []
+    for (name, *_), run in groupby(
+        whole.rows, lambda row: (re.sub(r" \d+$", " ", str(row.cells[0])), row.depth, work and row.cells[work])
+    ):
+        blocks = list(run)
+        if not name.endswith(" ") or len(blocks) < FEWEST_BLOCKS:
+            joined += blocks
+            continue
+        slowest = max(blocks, key=lambda row: row.share or 0.0)
+        share = sum(row.share or 0.0 for row in blocks)
+        label = f"{blocks[0].cells[0]} to {str(blocks[-1].cells[0]).removeprefix(name)}, each"
+        each = [_span_cells([row.cells[index] for row in blocks]) for index in range(1, len(titles))]
+        together = [units.percent(share) if title == "% of whole" else None for title in titles[1:]]
+        joined.append(replace(blocks[0], cells=[label, *each], share=share))
+        joined.append(Row(["together", *together], depth=slowest.depth + 1, share=share))
+        cells = [f"slowest: {slowest.cells[0]}", *slowest.cells[1:]]
+        joined.append(replace(slowest, cells=cells, depth=slowest.depth + 1))
+    return joined
+
+
+def _span_cells(cells: Sequence[str | None]) -> str | None:
+    """Return the least and the largest of cells that are numbers, or what all of them say; None for other texts."""
+    numbers = {float(found[1].replace(",", "")): found for cell in cells if (found := _NUMBER.fullmatch(cell or ""))}
+    span = f"{numbers[min(numbers)][1]} to {numbers[max(numbers)][0]}" if len(numbers) > 1 else None
+    return cells[0] if len(set(cells)) == 1 else span
 
 
 def _largest(rows: Sequence[Row], limit: int) -> list[Row]:
@@ -95,15 +135,12 @@ def _largest(rows: Sequence[Row], limit: int) -> list[Row]:
         parents.append(open_rows[-1] if open_rows else None)
         open_rows.append(len(parents) - 1)
     kept = dict.fromkeys(range(len(rows)))
+    always = {i for i, row in enumerate(rows) if row.kind == "whole" or (row.kind == "other" and row.depth <= 1)}
     while len(kept) > limit:
         inner = {parents[index] for index in kept}
-        leaves = [index for index in kept if index not in inner and not _always_shown(rows[index])]
+        leaves = [index for index in kept if index not in inner | always]
         del kept[min(leaves or kept, key=lambda index: (rows[index].share or 0.0, -index))]
     return [rows[index] for index in kept]
-
-
-def _always_shown(row: Row) -> bool:
-    return row.kind == "whole" or (row.kind == "other" and row.depth <= 1)
 
 
 def _has_shares(table: Table) -> bool:
@@ -123,13 +160,6 @@ def _left_out(document: Document, rows: int) -> str:
         "note": len(document.notes),
     }
     return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count > 0)
-
-
-def _brief_finding(finding: Finding, console: Console) -> None:
-    mark, colour = MARKS[finding.level]
-    console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
-    if finding.do and finding.level != "good":
-        console.print(_hanging("  → ", finding.do, ""))
 
 
 def _opening(document: Document, answers: Sequence[str], console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from strobe.core.report import tables
 from strobe.core.report.document import Column, Row, Section, Table, heads
@@ -91,10 +92,9 @@ class _Tree:
         for child in self.children:
             yield from child.figures()
 
-    def has_same_figures(self, other: _Tree) -> bool:
-        """Return whether both are of one kind, with numbers, and have the same parts with the same figures."""
-        numbered = self.kind != self.part.name and self._names() == other._names()
-        return numbered and list(self.figures()) == list(other.figures())
+    def sameness(self) -> object:
+        """Return what is equal for trees of one kind, with numbers, that have the same parts with the same figures."""
+        return [self._names(), *self.figures()] if self.kind != self.part.name else self.part.path
 
     def _names(self) -> list[object]:
         return [self.kind, *(child._names() for child in self.children)]
@@ -112,13 +112,7 @@ def _trees(components: Sequence[Component]) -> list[_Tree]:
 
 def _group_alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
     """Return successive siblings of one kind (block 0, block 1 …) with the same figures together."""
-    groups: list[list[_Tree]] = []
-    for tree in siblings:
-        if groups and groups[-1][0].has_same_figures(tree):
-            groups[-1].append(tree)
-        else:
-            groups.append([tree])
-    return groups
+    return [list(group) for _, group in groupby(siblings, _Tree.sameness)]
 
 
 def _rows(group: Sequence[_Tree]) -> Iterator[Row]:

@@ -15,7 +15,6 @@ from strobe.core.report.html import template
 from strobe.core.results import units
 from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 
 MOST_BYTES = 100_000
@@ -101,7 +100,10 @@ def _page(document: Document, plot: Picture | None, most: int) -> str:
         title=_cut(document.title, most),
         banner=None if document.banner is None else _cut(document.banner, most),
         answers=[_cut(text, most) for text in document.answers[:ANSWERS]],
-        findings=[_cut_finding(finding, most) for finding in document.findings[:FINDINGS]],
+        findings=[
+            each.model_copy(update={name: _cut(getattr(each, name), most) for name in ("title", "found", "do")})
+            for each in document.findings[:FINDINGS]
+        ],
     )
     hidden = len(document.findings) - FINDINGS
     more = f"{hidden} more finding{'s' * (hidden != 1)}; " if hidden > 0 else ""
@@ -118,10 +120,6 @@ def _page(document: Document, plot: Picture | None, most: int) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _cut_finding(finding: Finding, most: int) -> Finding:
-    return finding.model_copy(update={name: _cut(getattr(finding, name), most) for name in ("title", "found", "do")})
 
 
 def _cut_table(table: Table, most: int) -> Table:

@@ -290,7 +290,8 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
         who = _inside(m, group, len(measurements) > 1)
         tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
         answer = "the blocks differ" if group.differ else "these samples show no difference between the blocks"
-        sentences.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative_spread(group))} of the average)")
+        spread = units.percent(group.spread / group.average if group.average > 0 else None)
+        sentences.append(f"{who}: {answer} ({tested}; spread {spread} of the average)")
     return sentences
 
 
@@ -312,10 +313,6 @@ def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
 
 def _block_groups(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:
     return [(m, group) for m in measurements for group in m.blocks]
-
-
-def _relative_spread(group: Blocks) -> float | None:
-    return group.spread / group.average if group.average > 0 else None
 
 
 def quantile_cells(figures: Quantiles | None, decimals: int = 2) -> list[str | None]:

@@ -17,12 +17,6 @@ from pathlib import Path
 KEY_BYTES = 32
 
 
-def key_file() -> Path:
-    """Return the file of the user's key: ``strobe/seal.key`` in XDG_STATE_HOME or ``~/.local/state``."""
-    users = os.environ.get("XDG_STATE_HOME")
-    return (Path(users) if users else Path.home() / ".local" / "state") / "strobe" / "seal.key"
-
-
 def compute_seal(data: Mapping[str, object]) -> str:
     """Return the seal on ``data``, values of JSON; '' if the key can be neither read nor written."""
     key = _key(make=True)
@@ -43,7 +37,8 @@ def _digest(key: bytes, data: Mapping[str, object]) -> str:
 
 def _key(make: bool) -> bytes | None:
     """Return the user's key; None if there is none, or none can be made."""
-    file = key_file()
+    users = os.environ.get("XDG_STATE_HOME")
+    file = (Path(users) if users else Path.home() / ".local" / "state") / "strobe" / "seal.key"
     try:
         if make and not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)

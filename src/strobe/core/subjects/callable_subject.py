@@ -348,7 +348,8 @@ def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
             probes += _method_probes(name, module)
             record = build_module_family(module)
         inside = record.probes or list_no_probes
-        probes += [_nest_probe(probe, name) for probe in inside(module)]
+        for probe in inside(module):
+            probes.append(replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True))
     return probes
 
 
@@ -360,10 +361,6 @@ def _method_probes(name: str, module: nn.Module) -> Iterator[Probe]:
             works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
             if works and not method.startswith("_") and method != "forward":
                 yield Probe.method(name, method, f"{label}.{method}", optional=True)
-
-
-def _nest_probe(probe: Probe, name: str) -> Probe:
-    return replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True)
 
 
 def _foreign_family(what: str, target: object) -> Family | None:

@@ -74,8 +74,10 @@ def vary_checks(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
     if reads_words and len(prompts) == 1 and len(observations) > 1:
         others = [prompt for prompt in PROMPTS if prompt not in prompts]
         for number, index in enumerate(range(1, len(observations), 2)):
+            prompt = others[number % len(others)]
             for observation in (observations[index], neighbours[index]):
-                observation["task"] = _match_task_form(observation.get("task", ""), others[number % len(others)])
+                task = observation.get("task", "")
+                observation["task"] = prompt if isinstance(task, str) else [prompt] * len(task)
         prompts = {_prompt(observation) for observation in observations}
     if reads_words:
         differences.append(f"{len(prompts)} prompts" if len(prompts) > 1 else "one prompt")
@@ -105,10 +107,6 @@ def blend_observations(observations: Sequence[Observation]) -> list[Observation]
 def _prompt(observation: Observation) -> str:
     task = observation.get("task", "")
     return task if isinstance(task, str) else " ".join(task)
-
-
-def _match_task_form(task: Any, prompt: str) -> Any:
-    return prompt if isinstance(task, str) else [prompt] * len(task)
 
 
 def _cameras(observation: Observation) -> list[str]:

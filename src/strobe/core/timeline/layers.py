@@ -84,12 +84,9 @@ def forget_copying(owner: object) -> None:
     """An object without probes is copied as ever."""
     here = vars(owner)
     own = here.get(REDUCE)
-    if isinstance(own, functools.partial) and own.func is reduce_bare and not any(map(_is_probed, list(here.values()))):
+    probed = any(layer.probe for value in list(here.values()) for layer in peel_layers(value)[1])
+    if isinstance(own, functools.partial) and own.func is reduce_bare and not probed:
         delete(owner, REDUCE)
-
-
-def _is_probed(value: Any) -> bool:
-    return any(layer.probe for layer in peel_layers(value)[1])
 
 
 def _bare(owner: object, state: dict[str, Any]) -> dict[str, Any]:

@@ -224,11 +224,10 @@ _numbers = itertools.count(1)
 def enter_strand(frame: FrameType) -> Strand | None:
     """A section is opened in ``frame``; return its strand, for `left`, and None for the thread itself."""
     # A generator that is a context manager stops for the sake of the block in its caller, whose section it is.
-    while frame.f_code.co_flags & STOPS and _is_contextlib(frame.f_back):
-        assert frame.f_back is not None
-        if frame.f_back.f_back is None:
+    while frame.f_code.co_flags & STOPS and (back := frame.f_back) and back.f_code.co_filename == contextlib.__file__:
+        if back.f_back is None:
             break
-        frame = frame.f_back.f_back
+        frame = back.f_back
     thread = own.number
     strand = _innermost_strand(frame, thread)
     if frame.f_code.co_flags & STOPS and (strand is None or strand.frame is not frame):
@@ -260,7 +259,3 @@ def _innermost_strand(frame: FrameType | None, thread: int) -> Strand | None:
             return strand
         frame = frame.f_back
     return None
-
-
-def _is_contextlib(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code.co_filename == contextlib.__file__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +230,9 @@ def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[P
     def surrounding_section(moment: int, strand: int) -> Placed | None:
         while strand:
             strand = around.get(strand, 0)
-            if (parent := _innermost_open(moment, placed.get(strand, []))) is not None:
+            intervals = placed.get(strand, [])
+            at = bisect_right(intervals, moment, key=lambda interval: interval[1])
+            if (parent := next((each for each in reversed(intervals[:at]) if each[2] >= moment), None)) is not None:
                 return parent
         return None
 
@@ -255,11 +257,6 @@ def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[P
 
 def _begins(interval: Placed) -> tuple[int, int]:
     return interval[1], -interval[2]
-
-
-def _innermost_open(moment: int, placed: Sequence[Placed]) -> Placed | None:
-    at = bisect_right(placed, moment, key=lambda interval: interval[1])
-    return next((interval for interval in reversed(placed[:at]) if interval[2] >= moment), None)
 
 
 def nest(rows: Iterable[Row]) -> Iterable[Placed]:

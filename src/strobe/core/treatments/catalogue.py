@@ -7,7 +7,7 @@ entry-point group ``strobe.treatments``: what it names is an `Entry`, or a tuple
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -48,7 +48,10 @@ def plug_in_entries() -> tuple[Entry, ...]:
     owners: dict[str, str] = {}
     for point in entry_points(group="strobe.treatments"):
         try:
-            entries_of_package = list(_iter_entries(point.load()))
+            loaded = point.load()
+            entries_of_package = loaded if isinstance(loaded, list | tuple) else (loaded,)
+            if others := {type(entry).__name__ for entry in entries_of_package if not isinstance(entry, Entry)}:
+                raise TypeError(f"an Entry or a tuple of them, not {others.pop()}")
         except Exception as error:
             _warn(point.value, f"{type(error).__name__}: {error}")
             continue
@@ -61,13 +64,6 @@ def plug_in_entries() -> tuple[Entry, ...]:
             owners[_root(entry.key)] = point.dist.name if point.dist else point.value
             brought.append(entry)
     return tuple(brought)
-
-
-def _iter_entries(loaded: object) -> Iterator[Entry]:
-    for entry in loaded if isinstance(loaded, list | tuple) else (loaded,):
-        if not isinstance(entry, Entry):
-            raise TypeError(f"an Entry or a tuple of them, not {type(entry).__name__}")
-        yield entry
 
 
 def _root(key: str) -> str:

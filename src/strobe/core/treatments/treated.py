@@ -144,7 +144,8 @@ class Treated:
 
     def _watch_over(self, module: nn.Module, patches: Patches) -> None:
         patches.put(module, "__deepcopy__", lambda memo: self._copy_baseline(module, memo))
-        patches.put(module, "__reduce_ex__", self._refuse_pickle)
+        no_pickle = ("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy")
+        patches.put(module, "__reduce_ex__", lambda _: self._refuse(*no_pickle))
         patches.put(module, "train", lambda mode=True: self._train(module, mode))
         for name in ON_BASELINE:
             patches.put(module, name, self._wrap_as_baseline(module, name))
@@ -188,9 +189,6 @@ class Treated:
             self._refuse("cannot be copied, as its original weights were let go", instead)
         with self.restore_baseline("deepcopy()"):
             return copy.deepcopy(module, memo)
-
-    def _refuse_pickle(self, _: object) -> object:
-        self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy")
 
     def _train(self, module: nn.Module, mode: bool) -> nn.Module:
         if mode:

@@ -133,10 +133,7 @@ class Treatment(ABC):
 
         Nothing for one that computes in the dtypes that it finds.
         """
-        return _undo_nothing
-
-
-def _undo_nothing() -> None: ...
+        return lambda: None
 
 
 @dataclass

@@ -54,7 +54,8 @@ def _frame(read: Recording, table: pyarrow.Table, episode: int, frame: int, task
             continue
         dtype = feature.get("dtype")
         if dtype == "video":
-            seen[name] = _decode_frame(read, episode, name, frame)
+            with closing(Videos(read)) as videos:
+                seen[name] = videos.image(episode, name, frame)
         elif dtype == "image":
             seen[name] = _image(row[name][0].as_py(), name)
         elif dtype in _NUMBERS:
@@ -82,11 +83,6 @@ def _image(stored: Any, name: str) -> np.ndarray:
     if pixels is None:
         raise DatasetError(Fault("image", f"an image of {name} cannot be decoded"))
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
-
-
-def _decode_frame(read: Recording, episode: int, camera: str, frame: int) -> np.ndarray:
-    with closing(Videos(read)) as videos:
-        return videos.image(episode, camera, frame)
 
 
 class Videos:

@@ -42,6 +42,22 @@ def choose_opengl() -> None:
 
 # Types that render by OpenGL → the package that does.
 MUJOCO = {"metaworld": "metaworld", "libero": "libero", "libero_plus": "libero", "aloha": "gym_aloha"}
+PACKAGES = {**MUJOCO, "pusht": "gym_pusht", "metaworld_state": "metaworld"}
+
+
+def require_simulator(kind: str) -> None:
+    """Raise UserError if the simulator is not installed, lacks its assets, or cannot render here.
+
+    It takes a moment: call it before a policy is loaded. A plug-in's simulator says it when it is started.
+    """
+    if kind in PACKAGES and importlib.util.find_spec(PACKAGES[kind]) is None:
+        own = "`make libero` makes an environment of its own for it, .venv-libero; or " * (kind in libero.TYPES)
+        extra = PACKAGES[kind].removeprefix("gym_")
+        raise UserError(f"the environment '{kind}' is not installed: {own}{install(extra)}")
+    if kind in MUJOCO:
+        choose_opengl()
+    if kind in libero.TYPES:
+        libero.prepare()
 
 
 def register_plugins(kind: str) -> None:
@@ -63,11 +79,7 @@ def make(env: EnvConfig) -> dict[str, SyncVectorEnv]:
     """Return a gymnasium vector of one environment for each task of ``env``, by the task's name."""
     from lerobot.envs.factory import make_env
 
-    # Without the package, what is missing is not OpenGL.
-    if env.type in MUJOCO and importlib.util.find_spec(MUJOCO[env.type]) is not None:
-        choose_opengl()
-    if env.type in libero.TYPES:
-        libero.prepare()
+    require_simulator(env.type)
     suites: Any = make_env(env, n_envs=1)
     several = sum(map(len, suites.values())) > 1
     return {

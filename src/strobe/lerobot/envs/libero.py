@@ -13,7 +13,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, install
+from strobe.core.errors import UserError
 
 TYPES = ("libero", "libero_plus")
 ASSETS = "STROBE_LIBERO_ASSETS"
@@ -29,9 +29,11 @@ def prepare() -> None:
     of the environment variable STROBE_LIBERO_ASSETS, in the package, and in LIBERO's cache, filled from the Hub.
 
     Raises:
-        UserError: LIBERO is not installed, or its assets are missing.
+        UserError: its assets are missing.
     """
-    package = _package()
+    spec = util.find_spec("libero")
+    assert spec is not None
+    package = Path(next(iter(spec.submodule_search_locations or ())), "libero")
     assets = _named_assets()
     _give_config(package, assets)
     logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it warns that its settings are the defaults
@@ -67,17 +69,6 @@ def simulation(env: object) -> type | None:
     """
     sim = getattr(getattr(env, "_env", None), "sim", None)
     return type(sim) if hasattr(env, "init_state_id") and callable(getattr(sim, "render", None)) else None
-
-
-def _package() -> Path:
-    spec = util.find_spec("libero")
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if not folders:
-        raise UserError(
-            "the environment 'libero' is not installed: `make libero` makes an environment of its own for it, "
-            f".venv-libero; or {install('libero')} (Linux)"
-        )
-    return Path(folders[0]) / "libero"
 
 
 def _named_assets() -> Path | None:

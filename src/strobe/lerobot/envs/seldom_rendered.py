@@ -139,7 +139,8 @@ class Looks:
             early: ticks by which an observation may be older when the policy looks at it.
         """
         self._policy, self._early = policy, early
-        self._predictable = _looks_at_calls(policy) and all(_keeps_no_image(step) for step in steps)
+        known = {type(step).__module__.split(".")[0] for step in steps} <= {"lerobot", "strobe"}  # which keep no image
+        self._predictable = _looks_at_calls(policy) and known
 
     def looks_next(self) -> bool:
         """Return whether the policy looks at the next observation. Call it after this tick's action was taken."""
@@ -154,10 +155,6 @@ def _looks_at_calls(policy: object) -> bool:
     parts = where.split(".")  # LeRobot's folder of a type is called like it
     known = parts[:2] == ["lerobot", "policies"] and len(parts) > 2
     return known and Calls.from_family(find_family(parts[2])).seldom_looks
-
-
-def _keeps_no_image(step: object) -> bool:
-    return type(step).__module__.split(".")[0] in ("lerobot", "strobe")
 
 
 def _observations(policy: PreTrainedPolicy) -> int:

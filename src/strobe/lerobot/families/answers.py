@@ -34,7 +34,8 @@ def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor
     try:
         actions, single = _call(policy, "predict_action_chunk", batch, **options), False
     except NotImplementedError as error:
-        if options or not _is_raised_directly(error, "predict_action_chunk"):
+        *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+        if options or innermost.f_code.co_name != "predict_action_chunk":
             raise
         _call(policy, "reset")  # no action depends on the one before it
         actions, single = _call(policy, "select_action", batch), True
@@ -84,10 +85,6 @@ def _call(policy: object, method: str, *args: object, **options: object) -> Any:
             arguments = " and ".join([*("a batch" for _ in args), *options]) or "nothing"
             raise UserError(f"{_name(policy)}: LeRobot calls its {method} with {arguments}, but: {unfit}") from error
         raise
-
-
-def _is_raised_directly(error: NotImplementedError, method: str) -> bool:
-    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code.co_name == method
 
 
 def _name(policy: object) -> str:

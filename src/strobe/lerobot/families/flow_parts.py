@@ -13,14 +13,6 @@ from strobe.core.timeline.probe import Probe
 VISION, PREFIX, STEP, EXPERT = "vision tower", "prefix KV cache", "denoise step", "action expert"
 
 
-def _prefix_only(*_: object, inputs_embeds: Sequence[object], **__: object) -> bool:
-    return inputs_embeds[1] is None
-
-
-def _suffix_only(*_: object, inputs_embeds: Sequence[object], **__: object) -> bool:
-    return inputs_embeds[0] is None
-
-
 def _both(*_: object, inputs_embeds: Sequence[object], **__: object) -> bool:
     return inputs_embeds[0] is not None and inputs_embeds[1] is not None
 
@@ -39,9 +31,9 @@ def embeddings(joint: str, resize: str) -> list[Probe]:
 def sampling(joint: str) -> list[Probe]:
     """Inference: the prefix pass, and the denoising steps with the action expert in them."""
     return [
-        Probe.method(joint, "forward", PREFIX, when=_prefix_only),
+        Probe.method(joint, "forward", PREFIX, when=lambda *_, inputs_embeds, **__: inputs_embeds[1] is None),
         Probe.method("model", "denoise_step", STEP),
-        Probe.method(joint, "forward", EXPERT, when=_suffix_only),
+        Probe.method(joint, "forward", EXPERT, when=lambda *_, inputs_embeds, **__: inputs_embeds[0] is None),
     ]
 
 

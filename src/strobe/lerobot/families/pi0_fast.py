@@ -101,10 +101,6 @@ def _first(*_: object, use_cache: bool = False, past_key_values: object = None, 
     return bool(use_cache) and past_key_values is None
 
 
-def _further(*_: object, use_cache: bool = False, past_key_values: object = None, **__: object) -> bool:
-    return not _first(use_cache=use_cache, past_key_values=past_key_values)
-
-
 def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """The vision tower runs once a camera, the head once a token: it is as wide as the whole vocabulary."""
     layers = f"{VISION}.vision_model.encoder.layers"
@@ -122,7 +118,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 inference = always(
     # One section for the prefix and one for each token; without a cache every token runs the whole sequence.
     Probe.method(JOINT, "forward", flow_parts.PREFIX, when=_first, optional=True),
-    Probe.method(JOINT, "forward", TOKEN, when=_further),
+    Probe.method(JOINT, "forward", TOKEN, when=lambda *given, **named: not _first(*given, **named)),
     Probe.method("", "detokenize_actions", "detokenise"),
 )
 

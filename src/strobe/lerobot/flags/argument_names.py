@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from strobe.core.cli.parse import UnknownFlagError
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.former_flags import THEIRS
 from strobe.lerobot.flags.former_flags import hint as former_flag
+from strobe.lerobot.policies.options import check_dataset
 from strobe.lerobot.schema import registries, shapes
 from strobe.lerobot.schema.source import UnreadableSourceError, find
 
@@ -79,12 +81,14 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False, ours: 
             checkpoints only.
 
     Raises:
-        UserError: an unknown flag or type of policy, no robot, no policy, no dataset.
+        UserError: an unknown flag or type of policy, no robot, no policy, no dataset, or none at its root.
     """
     arguments = dict(argument.removeprefix("--").split("=", 1) for argument in join_flag_values(argv, command))
     if "help" in arguments:
         raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
     _check_names(arguments, command, new_policy, ours)
+    if command == "lerobot-train" and "dataset.root" in arguments and "dataset.streaming" not in arguments:
+        check_dataset(arguments["dataset.root"])
     if "config_path" in arguments:
         return
     if command == "lerobot-rollout" and "robot.type" not in arguments:
@@ -130,4 +134,4 @@ def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours
             hint = said
         else:
             hint = nearest(f"--{name}", [f"--{flag}" for flag in known if not flag.endswith(".*")], many=0)
-        raise UserError(f"{command} has no flag --{name}: {hint}".removesuffix(": known: , …"))
+        raise UnknownFlagError(f"--{name}", hint, command)

@@ -5,6 +5,7 @@ A likeness alone misleads: ``--num_frames`` resembles ``--env.num_envs``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 # After the flag of LeRobot's command: "-- --num_workers" is one that comes after the --.
@@ -23,7 +24,7 @@ _DENOISING: Row = (
     *((f"--policy.{name}", _STEPS) for name in _STEP_FIELDS),
     ("", "strobe breakdown and strobe compare take the policy's field, such as --policy.num_inference_steps" + _STEPS),
 )
-_WARM_UP: Row = (("--iterations", f" for the calls that count; {_FOUND}"), ("", f"not needed: {_FOUND}"))
+_WARM_UP: Row = (("", f"not needed: {_FOUND}"),)
 _EPISODES: Row = (
     ("--episodes", "; the verdict says how many decide"),
     ("--eval.n_episodes", ""),
@@ -51,7 +52,7 @@ _ITERATIONS: Row = (
     ("--iterations", "; without it Strobe samples until the interval is narrow enough"), ("--passes", ""),
     ("--latency_iterations", ""),
 )  # fmt: skip
-_VIDEOS: Row = (("--videos", ": the number of starts to film; the run's folder has them"),)
+_VIDEOS: Row = (("--videos", "=3: the number of starts to film; the run's folder has them"),)
 _DTYPE: Row = (
     ("--policy.dtype", ""), ("--model.dtype", ""), ("--precision", "=fp32,bf16 to compare formats"),
     ("", "strobe compare --precision=fp32,bf16 compares formats"),
@@ -78,7 +79,7 @@ ROWS: dict[str, Row] = {
         (f"{THEIRS}--inference.type=rtc", "; its inside is always shown"),
     ),
     "eval.batch_size": (("--parallel", ": episodes at the same time"),),
-    "eval.use_async_envs": (("--parallel", ": episodes at the same time"),),
+    "eval.use_async_envs": (("--parallel", "=4: episodes at the same time"),),
     "execution_horizon": (("--rtc.execution_horizon", ""), (f"{THEIRS}--inference.rtc.execution_horizon", "")),
     "exp_name": ((f"{THEIRS}--job_name", ""),),
     "model_path": (("", "a policy is --policy.path=FOLDER_OR_HUB_ID, a backbone --model.path=FOLDER_OR_HUB_ID"),),
@@ -98,18 +99,15 @@ ROWS: dict[str, Row] = {
         ("--skip_what_ifs", ", which leaves it out; without that, pinned memory is measured on CUDA"),
         ("", "strobe dataloader measures pinned memory on CUDA; lerobot-train has no flag for it"),
     ),
-    "policy.action_dim": (("", f"the size of an action {_SYNTHETIC} --action_dim=14"),),
     "policy.compile": (("--policy.compile_model", "=true"), *_COMPILED),
     "policy.image_size": (
         ("--policy.image_resolution", ": what the policy resizes to; a synthetic camera's is --image_size=480x640"),
         ("", f"the size of an image {_SYNTHETIC} --image_size=480x640"),
     ),
-    "policy.num_cameras": (("", f"the number of cameras {_SYNTHETIC} --cameras=2"),),
     **{f"policy.{name}": (*_DENOISING[1:-1], ("", "this policy takes no denoising steps")) for name in _STEP_FIELDS},
-    "policy.state_dim": (("", f"the size of the state {_SYNTHETIC} --state_dim=14"),),
     "prefetch_factor": (("--prefetch", " for the factors to try; the training's own comes after the --"),),
     "quick": (
-        ("--episodes", "=3; the verdict says how many decide"),
+        ("--episodes", "=3 with --env.task_ids=[0,1,2]; the verdict says how many decide"),
         ("--iterations", "=10"),
         ("--seconds", "=2"),
         (f"{THEIRS}--steps", "=20"),
@@ -137,6 +135,9 @@ for _names, _row in (
     ("image_resolution img_size", _IMAGES),
     ("n_runs num_iterations num_runs", _ITERATIONS),
     ("policy.config policy.dir", _OPENPI),
+    ("policy.action_dim policy.action_feature", (("", f"the size of an action {_SYNTHETIC} --action_dim=14"),)),
+    ("policy.image_features policy.num_cameras", (("", f"the number of cameras {_SYNTHETIC} --cameras=2"),)),
+    ("policy.state_dim policy.state_feature", (("", f"the size of the state {_SYNTHETIC} --state_dim=14"),)),
     ("fps target_fps", _RATE),
     ("host port server_address", _SERVER),
     ("num_train_steps", ((f"{THEIRS}--steps", ""),)),
@@ -144,6 +145,30 @@ for _names, _row in (
     ("warmup warmup_iterations", _WARM_UP),
 ):
     ROWS.update(dict.fromkeys(_names.split(), _row))
+
+# Former script → its page, and the command that answers instead.
+SCRIPTS = {
+    "add_rtc_profiling": ("rtc-toolkit", "breakdown --policy.path=FOLDER --rtc.execution_horizon=20 --depth=2"),
+    "benchmark_forward_pass": (
+        "act-relative-rtc",
+        "breakdown --policy.type=act_relative_rtc --phases='[training forward]'",
+    ),
+    "eval_with_real_robot_profiled": ("rtc-toolkit", "rollout -- --policy.path=FOLDER --inference.type=rtc"),
+    "libero_eval_full_optimized": ("pi05-libero", "evaluate --policy.path=FOLDER --env.type=libero --steps=10,5,3,2,1"),
+    "profile": ("diffusion-training", "train --python_profile=cprofile -- --policy.type=diffusion"),
+    "profile_dataloader": ("diffusion-training", "dataloader -- --policy.type=diffusion"),
+    "profile_detailed": ("diffusion-training", "train -- --policy.type=diffusion"),
+    "profile_pi0_rtc_detailed": ("rtc-toolkit", "breakdown --policy.path=FOLDER --rtc.execution_horizon=20 --depth=2"),
+    "profile_rtc_comparison": ("rtc-toolkit", "compare --policy.path=FOLDER --rtc.execution_horizon=20"),
+    "profile_train": ("diffusion-training", "train --python_profile=cprofile -- --policy.type=diffusion"),
+    "profile_vjepa2": ("vjepa2", "breakdown --model.type=vjepa2"),
+}
+
+
+def find_script(name: str) -> str | None:
+    """Say what answers instead of a former script (``profile_vjepa2.py``); None for another name."""
+    page, command = SCRIPTS.get(name.removesuffix(".py").removesuffix(".sh"), (None, ""))
+    return f"it is `strobe {command}` here; docs/coming-from/{page}.md lists its flags" if page else None
 
 
 def hint(name: str, has: Callable[[str], bool]) -> str | None:
@@ -164,7 +189,8 @@ def hint(name: str, has: Callable[[str], bool]) -> str | None:
         return None
     for flag, rest in row:
         if flag.startswith(THEIRS) and has(flag.partition("=")[0]):
-            return f"put {flag.removeprefix(THEIRS)} after the --{rest}"
+            value, *more = re.split(r"(?=[,;:])", rest, maxsplit=1)
+            return f"put {flag.removeprefix(THEIRS)}{value} after the --{''.join(more)}"
     rtc = former.removeprefix("rtc.")
     if rtc != former and has(f"{THEIRS}--inference.rtc.{rtc}"):
         return f"put --inference.rtc.{rtc} after the --, with --inference.type=rtc"

@@ -193,8 +193,9 @@ def requests(config: Any) -> list[shapes.Request]:
 
 def _real(lazy: shapes.Request) -> object:
     if lazy.where == registries.ENVIRONMENT:
-        from strobe.lerobot.envs.environments import register_plugins
+        from strobe.lerobot.envs.environments import register_plugins, require_simulator
 
+        require_simulator(lazy.kind or "")
         register_plugins(lazy.kind or "")
     elif lazy.kind is not None:
         _registered_types(lazy.where)

@@ -62,7 +62,8 @@ def parse_config(
                 return parser.wrap()(check_config)()  # type: ignore[call-arg, return-value]
         except SystemExit as error:  # draccus and LeRobot have printed why to stderr, not always the cause
             unknown = _unknown_flag(arguments, config_class, command)
-            raise UserError(unknown or _cause(error, command) or _complaint(printed.getvalue(), command)) from None
+            complaint = printed.getvalue().rpartition("error:")[2]
+            raise UserError(unknown or _cause(error, command) or _one_line(complaint, command)) from None
         except UserError:
             raise
         except Exception as error:  # LeRobot's own checks raise many kinds, all of them about the user's input
@@ -98,11 +99,6 @@ def _cause(error: BaseException, command: str) -> str | None:
         flags = [f"--{lacking[1]}.{name}=…" for name in re.findall(r"`(\w+)`", lacking[2])]
         return f"{command} lacks {' and '.join(flags)}"
     return _one_line(str(inner), command)
-
-
-def _complaint(printed: str, command: str) -> str:
-    lines = [line.split("error:", 1)[1] for line in printed.splitlines() if "error:" in line]
-    return _one_line(lines[-1] if lines else printed, command)
 
 
 def _one_line(text: str, command: str) -> str:

@@ -135,8 +135,9 @@ def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
             keys = plain(self, state_dict, strict=False, assign=assign)
         except RuntimeError as error:
             outcome[0] = next((ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error))
-            names.reshaped = _mismatched_weights(self, state_dict)
-            names.missing = _really_missing(self, sorted(set(self.state_dict()) - set(state_dict)))
+            own = self.state_dict()
+            names.reshaped = [name for name, new in state_dict.items() if name in own and new.shape != own[name].shape]
+            names.missing = _really_missing(self, sorted(set(own) - set(state_dict)))
             raise
         names.missing, names.unexpected = _really_missing(self, keys.missing_keys), list(keys.unexpected_keys)
         lacking = names.missing
@@ -159,11 +160,6 @@ def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
 def _unread(folder: Path, kind: type, reason: str, names: ReadNames) -> UserError:
     message = _mismatch(folder, kind, reason)
     return UnreadWeightsError(message, names) if names.missing or names.reshaped else UserError(message)
-
-
-def _mismatched_weights(module: nn.Module, read: Any) -> list[str]:
-    shapes = {name: tuple(weight.shape) for name, weight in module.state_dict().items()}
-    return [name for name, weight in read.items() if name in shapes and tuple(weight.shape) != shapes[name]]
 
 
 def _mismatch(folder: Path, kind: type, reason: str) -> str:

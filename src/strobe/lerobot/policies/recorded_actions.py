@@ -45,7 +45,8 @@ class RecordedActions:
         """Whether a state, taken as an action, would hold the robot still."""
         if self.states is None or self.states.shape[1] != self.actions.shape[1]:
             return False
-        return not (self.names and self.state_names) or _same_names(self.names, self.state_names)
+        names, others = ([name.lower() for name in each] for each in (self.names, self.state_names))
+        return not (names and others) or names == others
 
     def absolute(self) -> RecordedActions:
         """Return the actions as they are if the recorded ones are relative to the state of their own tick."""
@@ -121,7 +122,3 @@ def _spread_out(count: int) -> Sequence[float]:
         sum(int(bit) / 2**place for place, bit in enumerate(reversed(f"{number:b}"), 1))
         for number in range(1, count + 1)
     ]
-
-
-def _same_names(names: Sequence[str], others: Sequence[str]) -> bool:
-    return [name.lower() for name in names] == [name.lower() for name in others]

@@ -38,15 +38,12 @@ def measure_machine(
     multiplied = [dtype for dtype in wanted if dtype in MULTIPLIED]
     share = TimeLimit(CEILING_S, within=limit)
     described.ceiling = ceilings.measure(device, multiplied, Steps(reporter, "figures"), share)
-    if limit is not None and share.is_spent and (missing := _missing(described.ceiling, multiplied)):
+    missing = [f"products in {dtype}" for dtype in multiplied if dtype not in described.ceiling.gflops]
+    missing += ["elementwise work"] if described.ceiling.vector_gflops is None else []
+    missing += ["memory"] if described.ceiling.memory_gbps is None else []
+    if limit is not None and share.is_spent and missing:
         limit.leave_out(f"what this machine does at most was not measured in full ({', '.join(missing)})")
     return described
-
-
-def _missing(ceiling: Ceiling, dtypes: Iterable[str]) -> list[str]:
-    missing = [f"products in {dtype}" for dtype in dtypes if dtype not in ceiling.gflops]
-    missing += ["elementwise work"] if ceiling.vector_gflops is None else []
-    return missing + (["memory"] if ceiling.memory_gbps is None else [])
 
 
 R = TypeVar("R", bound=Result)
