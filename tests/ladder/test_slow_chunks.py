@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.examples.runs import measurement
 from support.fakes.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.core.errors import UserError
@@ -23,6 +24,7 @@ from strobe.ladder.settings import Aim, Climbing
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})
 HALF = Planted("half", lambda now: {"vision": now.ms["vision"] / 2}, effect="rounding")
+NOW = measurement(BASELINE, {"policy": (1.0, {})}, 100.0)
 
 
 @pytest.fixture
@@ -177,21 +179,44 @@ def test_ctrl_c_keeps_what_was_put_on(climb):
 def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part():
     part, whole = {"precision": "bf16", "precision.part": "model.backbone"}, {"precision": "bf16"}
     found = [Candidate((spec,), (), "rounding", 0) for spec in (part, whole, {"attention": "sdpa"})]
-    (group,) = groups(found, "rounding")
+    (group,) = groups(found, "rounding", NOW)
     assert group.specs == (whole, {"attention": "sdpa"})
     engines = [
         {"engine": "openvino", "engine.part": part, "engine.precision": precision}
         for part in ("unet", "encoder")
         for precision in ("bf16", "fp32")
     ]
-    (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in engines], "rounding")
+    (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in engines], "rounding", NOW)
     assert group.specs == (engines[0], engines[2])
     around = {"engine": "openvino", "engine.part": "model"}
     inside = {"engine": "openvino", "engine.part": "model.backbone"}
-    (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in (inside, around)], "rounding")
+    (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in (inside, around)], "rounding", NOW)
     assert group.specs == (around,), "no engine in an engine"
     assert together((inside, {"attention": "sdpa"}), (around,)) == ({"attention": "sdpa"}, around)
     assert together((around,), ({"precision": "bf16"},)) == (around, {"precision": "bf16"})
     steps = [Candidate(({"policy.num_steps": n},), (), "lossy", 0) for n in (5, 3)]
-    assert groups(steps, "lossy") == steps, "each alone: together they would surely be wrong"
-    assert groups(steps, "exact") == []
+    assert groups(steps, "lossy", NOW) == steps, "each alone: together they would surely be wrong"
+    assert groups(steps, "exact", NOW) == []
+
+
+def test_beside_engines_of_nearly_all_torchs_own_treatments_are_left_out():
+    engine = {"engine": "openvino", "engine.part": "model.vision"}
+    engines = Candidate((engine,), ("vision",), "rounding", 0, dtypes=("bfloat16",))
+    half = Candidate(({"precision": "bf16"},), (), "rounding", 0, of_torch=True, dtypes=("bfloat16",))
+    kept = Candidate(({"memory": "kept"},), (), "rounding", 0)
+    for vision, specs in (
+        (0.95, (engine, {"memory": "kept"})),
+        (0.6, (engine, {"precision": "bf16"}, {"memory": "kept"})),
+    ):
+        now = measurement(BASELINE, {"policy": (1.0, {"vision": vision, "head": 1 - vision})}, 100.0)
+        (group,) = groups([engines, half, kept], "rounding", now)
+        assert group.specs == specs
+        assert group.dtypes == ("bfloat16",)
+
+
+def test_after_a_group_that_breaks_the_guard_comes_what_there_is_in_other_dtypes(climb):
+    fine = Planted("fine", lambda _: {"vision": 0.0}, effect="rounding")
+    rough = replace(fine, name="rough", change=lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
+    rough.dtypes = ("bfloat16",)
+    result = climb(entry(rough, "vision", effect="rounding"), entry(fine, "vision", effect="rounding"))
+    assert list(outcomes(result).items())[:2] == [("rough=true, fine=true", "guard"), ("fine=true", "kept")]

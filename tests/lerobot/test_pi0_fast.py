@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.checks.family_checks import part_names
 
 from strobe.core.treatments.catalogue import make
-from strobe.lerobot.families.pi0_fast import fast_tokens
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe_zoo.pi0_fast import fast_tokens
 
 TOKENS = 6
 

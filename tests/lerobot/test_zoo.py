@@ -25,7 +25,7 @@ def test_strobe_knows_the_types_of_the_package_and_which_look_seldom() -> None:
     assert {name for kind in ZOO for name in registry.record_package(kind)} == {"strobe-zoo"}
     seldom = set(registry.list_types_having(lambda family: Calls.from_family(family).seldom_looks))
     assert ZOO - seldom == {"gaussian_actor", "lingbot_va"}
-    assert seldom - ZOO == {"act", "diffusion", "groot", "pi0", "pi05", "pi0_fast", "smolvla"}
+    assert seldom - ZOO == {"act", "diffusion", "groot", "pi0", "pi05", "smolvla"}
 
 
 def test_no_entry_point_is_read_for_a_type_of_strobes_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
 PREPROCESSING = "preprocessing"
+ENGINES_TAKE = 0.85  # share of the time in parts that engines compute, from which torch's own treatments are left out
 SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
 
 
@@ -64,11 +65,6 @@ class Candidate:
     def text(self) -> str:
         """The specs as they are written on a command line."""
         return ", ".join(map(catalogue.format_spec, self.specs))
-
-    @property
-    def is_captured(self) -> bool:
-        """Whether a graph replays what it speeds up, without Python and without showing its parts."""
-        return self.rank == CAPTURED
 
     @property
     def build_s(self) -> float:
@@ -150,8 +146,8 @@ def sort_candidates(
         return (
             STANDINGS.index(standing(candidate.text)),
             not (cost >= MOST and set(candidate.parts) == {PREPROCESSING}),
-            not (launching and candidate.is_captured),
-            launching and candidate.is_captured and bool(candidate.parts),
+            not (launching and candidate.rank == CAPTURED),
+            launching and candidate.rank == CAPTURED and bool(candidate.parts),
             _rank_by_refusals(candidate, refused),
             candidate.build_s,
             -cost * (1 - 1 / usual_gain(candidate, known)) if eased else 0.0,
@@ -188,11 +184,12 @@ def usual_gain(candidate: Candidate, times: float | None = None) -> float:
     return times * max(USUAL.get(next(iter(spec)), OTHERS_USUALLY) for spec in candidate.specs)
 
 
-def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
+def groups(candidates: Sequence[Candidate], effect: Effect, now: Measurement) -> list[Candidate]:
     """Group candidates of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
 
     Candidates that are never grouped come after that group, each by itself. Of a treatment that is offered in several
-    forms, the group has those for the whole, else one for each part, and none for a part of such a part.
+    forms, the group has those for the whole, else one for each part, and none for a part of such a part. Where engines
+    compute nearly all of the time, it has nothing that only changes how torch computes: their errors would add up.
     """
     quick = [candidate for candidate in candidates if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
@@ -202,6 +199,9 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     for candidate in (candidate for candidate in quick if not candidate.try_alone):
         first.setdefault(treatment_slot(candidate.specs[0]), candidate)
     chosen = [candidate for slot, candidate in first.items() if not any(_inside(slot, other) for other in first)]
+    engines = [each for each in chosen if each.parts and all(_replaces(spec) for spec in each.specs)]
+    if sum(share(now, part) for part in {part for each in engines for part in each.parts}) > ENGINES_TAKE:
+        chosen = engines + [each for each in chosen if not (each.of_torch or each in engines)]
     if not chosen:
         return single
     specs: tuple[Spec, ...] = ()
@@ -210,7 +210,8 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     whole = any(not candidate.parts for candidate in chosen)
     parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
     rank = max(candidate.rank for candidate in chosen)
-    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *single]
+    dtypes = tuple(dict.fromkeys(dtype for candidate in chosen for dtype in candidate.dtypes))
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank, dtypes=dtypes), *single]
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str | None, float]:
@@ -228,9 +229,7 @@ def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     An engine also replaces those of parts inside its own, which it computes itself, and a graph the graphs inside it.
     """
     slots = [treatment_slot(spec) for spec in added]
-    engines = [
-        treatment_slot(spec) for spec in added if catalogue.find_entry(next(iter(spec))).replaces or _captures(spec)
-    ]
+    engines = [treatment_slot(spec) for spec in added if _replaces(spec) or _captures(spec)]
     staying = [spec for spec in specs if treatment_slot(spec) not in slots]
     return (*(spec for spec in staying if not any(_inside(treatment_slot(spec), engine) for engine in engines)), *added)
 
@@ -252,6 +251,10 @@ def is_slot_covered(spec: Spec, on: Sequence[Spec]) -> bool:
     return any(
         slot == treatment_slot(other) or (_captures(other) and _inside(slot, treatment_slot(other))) for other in on
     )
+
+
+def _replaces(spec: Spec) -> bool:
+    return catalogue.find_entry(next(iter(spec))).replaces
 
 
 def _captures(spec: Spec) -> bool:

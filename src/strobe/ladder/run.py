@@ -21,6 +21,7 @@ from dataclasses import replace
 from strobe.core.errors import UserError
 from strobe.core.findings.view import ms
 from strobe.core.measure.guard import Guards, strongest
+from strobe.core.results import units
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options
@@ -251,9 +252,6 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
     """Try each candidate in a run of its own, in alternation with the highest rung, until the target or the time limit.
 
     What the last ladder kept is tried first, together.
-
-    Raises:
-        KeyboardInterrupt: during a run.
     """
     rungs = [] if climb.tries else find_last_rungs(climber, climb)
     if rungs and sum(rung.build_s for rung in rungs) <= climber.remaining_to_try_s(climb):
@@ -281,12 +279,8 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
 def _end_at_time_limit(climber: Climber, climb: Climb, left: Sequence[Candidate]) -> Climb:
     seconds = max(climber.remaining_to_try_s(climb), 0.0)
     which = ", all slow to build" if all(candidate.build_s for candidate in left) else ""
-    many = f"{len(left)} treatment{'' if len(left) == 1 else 's'}"
-    limit = f"the time limit of {climber.limit_s:.0f} s"
-    over = (
-        f"the {seconds:.0f} s that {limit} leaves for another try are too few" if seconds >= 1 else f"{limit} was over"
-    )
-    ended = f"{over}, with {many} untried{which}{left_out(climb)}"
+    over = f"of the time limit of {climber.limit_s:.0f} s {seconds:.0f} s were left, too few for another try"
+    ended = f"{over}, with {units.count(len(left), 'treatment')} untried{which}{left_out(climb)}"
     return replace(climb.leave(f"{seconds:.0f} s remained", left, with_build=True), ended=ended)
 
 
@@ -294,9 +288,6 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
     """Try all exact candidates as one group at first sight, then all rounding ones; only the closing run judges.
 
     For chunks that take so long that few candidates could be tried one by one.
-
-    Raises:
-        KeyboardInterrupt: during a run.
     """
     for rung in find_last_rungs(climber, climb):
         if not (climb := confirm_target(climber, climb)).has_reached_target:
@@ -304,15 +295,25 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
     for effect in EFFECTS:
         climb, grouped = _group_candidates(climber, climb, effect)
         yield climb
-        for group in grouped:
+        refused: set[str] = set()
+        while grouped:
+            group = grouped.pop(0)
             if (climb := confirm_target(climber, climb)).has_reached_target:
                 yield survey(climber, climb).end_at_target()
                 return
             if group.try_alone and not _fits(climber, climb):
                 continue
             yield (climb := attempt(climber, climb, group))
-            if climb.trials[-1].step is None and len(group.specs) > 1:
-                for candidate in remaining(climb := survey(climber, climb)):
+            if climb.trials[-1].step is not None:
+                continue
+            climb = survey(climber, climb)
+            if climb.trials[-1].tried.outcome == "guard" and group.dtypes and refused.isdisjoint(group.dtypes):
+                refused.update(group.dtypes)  # what there is in other dtypes comes next
+                others = [each for each in remaining(climb) if refused.isdisjoint(each.dtypes)]
+                regrouped = groups(others, effect, climb.part_measurement)
+                grouped = [*(each for each in regrouped if each not in grouped), *grouped]
+            elif len(group.specs) > 1:
+                for candidate in remaining(climb):
                     if candidate.effect == effect and not candidate.build_s and _fits(climber, climb):
                         yield (climb := attempt(climber, climb, candidate))
     climb = survey(climber, confirm_target(climber, climb))
@@ -320,8 +321,8 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
         yield climb.end_at_target()
         return
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climber.runs.spaced_s(climb.start.ms / 1e3))
-    one_by_one = f"--time_limit={enough:.0f} (s) also tries each treatment alone"
-    ended = f"all groups of treatments were tried; {one_by_one}{left_out(climb)}"
+    alone = f"--time_limit={enough:.0f} (s) also tries each treatment alone"
+    ended = f"all groups of treatments were tried; {alone}{left_out(climb)}"
     yield replace(climb.leave("no time was left to try it alone", remaining(climb)), ended=ended)
 
 
@@ -332,7 +333,7 @@ def _group_candidates(climber: Climber, climb: Climb, effect: Effect) -> tuple[C
     """
     while True:
         climb = survey(climber, climb)
-        grouped = groups(remaining(climb), effect)
+        grouped = groups(remaining(climb), effect, climb.part_measurement)
         failing = [trial for group in grouped if len(group.specs) > 1 for trial in _find_failing(climber, climb, group)]
         if not failing:
             return climb, grouped

@@ -16,7 +16,7 @@ from strobe.core.cli.bounds import check_bounds, minimum_bound
 from strobe.core.cli.flags import flag_values
 from strobe.core.cli.help import describe_field, flag_fields
 from strobe.core.cli.live import importing
-from strobe.core.cli.parse import UnknownFlagError, check_names, format_argument, pairs
+from strobe.core.cli.parse import Hint, MissingFlagError, UnknownFlagError, check_names, format_argument, pairs
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.former_flags import hint as former_flag
 from strobe.lerobot.flags.lazy_flags import kinds, options
@@ -165,13 +165,14 @@ def require_subject(flags: SubjectFlags) -> None:
         # Without the prefix, which would make any two flags alike.
         close = difflib.get_close_matches(name, [flag.removeprefix(prefix) for flag in offered], n=1, cutoff=0.6)
         if close and (model or not _is_policy_field(name)):
-            raise UnknownFlagError(f"{prefix}{name}", f"did you mean {prefix}{close[0]}?")
+            meant = f"{prefix}{close[0]}"
+            raise UnknownFlagError(f"{prefix}{name}", Hint(f"did you mean {meant}?", (meant,)))
+    backbone, policy = "--model.type=vjepa2", "--policy.path=FOLDER_OR_HUB_ID"
     if model:
-        raise UserError("name the model: --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
-    raise UserError(
-        "name the policy: --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; or a backbone: "
-        "--model.type=vjepa2"
-    )
+        said = f"name the model: {backbone} for random weights, or --model.path=FOLDER_OR_HUB_ID"
+        raise MissingFlagError(said, backbone)
+    said = f"name the policy: {policy}, or --policy.type=act for random weights; or a backbone: {backbone}"
+    raise MissingFlagError(said, policy)
 
 
 def subject_fields(flags: SubjectFlags) -> Iterator[str]:

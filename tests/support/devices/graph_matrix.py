@@ -19,10 +19,10 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import find_family, list_types_having
-from strobe.core.subjects.check_inputs import PROMPTS
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import PROCESS, Treatment, Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.varied_checks import PROMPTS
 from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph

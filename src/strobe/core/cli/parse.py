@@ -12,11 +12,10 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import draccus
 from draccus.wrappers import docstring
@@ -32,25 +31,44 @@ from strobe.core.slices import Offer
 docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
 
 C = TypeVar("C")
-FORMER_FLAG: Offer[Callable[[str, Sequence[str], str], str | None]] = Offer("flags of other tools")
 
-# The first flag of a hint, with the value that it has there; the flags that go with it; a flag that is missing.
-_MEANT = re.compile(r"\b(?:mean|use|put|(?:it|RTC|policy|robot's) is) '?(--[\w.]+)'?(?:=([^\s;:]*\w)| '([^']+)')?")
-_ALONG = re.compile(r"\bwith (--[\w.]+)(=[^\s;]+)")
-_MISSING = re.compile(r"name the \w+: (--[\w.]+=[^\s,;]+)")
-_HINTED = ("--levers", "--precision", "--variant")  # their value is the hint's, whatever the unknown flag's is
+
+class Hint(NamedTuple):
+    """What takes the place of an unknown flag.
+
+    Args:
+        text: for a reader.
+        flags: as they are typed. The first gets the user's value, unless it has one that ``stays``.
+        after: whether they come after the ``--``; None for where the unknown flag is.
+    """
+
+    text: str
+    flags: tuple[str, ...] = ()
+    after: bool | None = None
+    stays: bool = False
+
+
+FORMER_FLAG: Offer[Callable[[str, Sequence[str], str], Hint | None]] = Offer("flags of other tools")
+
+
+class MissingFlagError(UserError):
+    """A flag that must be there; ``flag`` is an example of it with its value."""
+
+    def __init__(self, text: str, flag: str) -> None:
+        super().__init__(text)
+        self.flag = flag
 
 
 class UnknownFlagError(UserError):
     """An unknown flag of Strobe's, or of the arguments of LeRobot's ``command`` after the ``--``."""
 
-    def __init__(self, name: str, hint: str, command: str | None = None) -> None:
+    def __init__(self, name: str, hint: Hint, command: str | None = None) -> None:
         unknown = f"{command} has no flag {name}" if command else f"unknown flag {name}"
-        super().__init__(f"{unknown}: {hint}".removesuffix(": known: , …"))
+        super().__init__(f"{unknown}: {hint.text}".removesuffix(": known: , …"))
         self.name, self.hint, self.behind = name, hint, command is not None
 
     def correct(self, argv: Sequence[str]) -> list[str]:
-        """Return ``argv`` with what the hint says in the flag's place, or without it where the hint names nothing."""
+        """Return ``argv`` with the hint's flags in the flag's place, or without it where the hint has none."""
         ours, after = split_lerobot(argv)
         theirs = after or []
         side = theirs if self.behind else ours
@@ -61,17 +79,16 @@ class UnknownFlagError(UserError):
         _, equals, value = side.pop(at).partition("=")
         if not equals and at < len(side) and not side[at].startswith("--"):
             value = side.pop(at)
-        meant = _MEANT.search(self.hint)
-        flag = meant[1] if meant else None
-        if moved := re.search(r"\bput \S+ (after|before) the --", self.hint):
-            side, flag = theirs if moved[1] == "after" else ours, flag or self.name
+        if self.hint.after is not None:
+            side = theirs if self.hint.after else ours
             at = len(side)
-        hinted = (meant and (meant[2] or meant[3])) or value
-        if flag in _HINTED or value in ("", "true") or (hinted[:1].isdigit() and not value[:1].isdigit()):
-            value = hinted
-        made = [(flag, f"={value}" if value else ""), *_ALONG.findall(self.hint)] if flag else []
+        flags = list(self.hint.flags)
+        flag, _, given = flags[0].partition("=") if flags else ("", "", "")
+        is_kept = value and not (self.hint.stays or (given and value == "true"))
+        if flags and is_kept and (value[:1].isdigit() or not given[:1].isdigit()):
+            flags[0] = f"{flag}={value}"
         has = {argument.partition("=")[0] for argument in side} - {"--variant"}
-        side[at:at] = [f"{name}{value}" for name, value in made if name not in has]
+        side[at:at] = [flag for flag in flags if flag.partition("=")[0] not in has]
         return [*ours, *(["--", *theirs] if theirs else [])]
 
 
@@ -97,11 +114,11 @@ def read_all(command: str, read: Callable[[Sequence[str]], C], argv: Sequence[st
             if str(error) in ("", *said):
                 break
             said.append(str(error))
-            missing = _MISSING.match(said[-1])
-            meant = error.correct(meant) if isinstance(error, UnknownFlagError) else meant
-            if missing:
-                meant.append(missing[1])
-                if "FOLDER" in missing[1]:
+            if isinstance(error, UnknownFlagError):
+                meant = error.correct(meant)
+            elif isinstance(error, MissingFlagError):
+                meant.append(error.flag)
+                if "FOLDER" in error.flag:
                     break
     raise UserError("\n".join([*said, demo.restore_typed_name(f"Corrected: strobe {shlex.join([command, *meant])}")]))
 
@@ -280,9 +297,9 @@ def check_names(
             continue
         offered = sorted(option for option in known if option.startswith("--")) + list(others())
         all_offered = [*offered, *exact]
-        close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
-        if (former_flag := FORMER_FLAG.find()) and (said := former_flag(name, all_offered, behind)):
-            raise UnknownFlagError(name, said)
-        if same := list(dict.fromkeys(same_words(name, all_offered))):
-            close = [" or ".join(same[:3])]
-        raise UnknownFlagError(name, f"did you mean {close[0]}?" if close else "see --help")
+        if (former_flag := FORMER_FLAG.find()) and (hint := former_flag(name, all_offered, behind)):
+            raise UnknownFlagError(name, hint)
+        close = list(dict.fromkeys(same_words(name, all_offered)))[:3]
+        close = close or difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
+        meant = f"did you mean {' or '.join(close)}?" if close else "see --help"
+        raise UnknownFlagError(name, Hint(meant, tuple(close[:1])))

@@ -5,11 +5,12 @@ LeRobot's own parser reads them all again afterwards, with the values (`lerobot_
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
 
-from strobe.core.cli.parse import UnknownFlagError
-from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags.former_flags import THEIRS
+from strobe.core.cli.parse import Hint, MissingFlagError, UnknownFlagError
+from strobe.core.errors import UserError, nearest, same_words
+from strobe.lerobot.flags.former_flags import RTC, THEIRS
 from strobe.lerobot.flags.former_flags import hint as former_flag
 from strobe.lerobot.policies.options import check_dataset
 from strobe.lerobot.schema import registries, shapes
@@ -53,7 +54,7 @@ def has_flag(command: str, flag: str) -> bool:
         return False
 
 
-def find_former_flag(name: str, ours: Collection[str], behind: str) -> str | None:
+def find_former_flag(name: str, ours: Collection[str], behind: str) -> Hint | None:
     """Name the flag that does what ``name`` of another tool does: one of ``ours``, or of the program ``behind``."""
 
     def has(flag: str) -> bool:
@@ -92,14 +93,15 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False, ours: 
     if "config_path" in arguments:
         return
     if command == "lerobot-rollout" and "robot.type" not in arguments:
-        raise UserError(ROBOT)
+        raise MissingFlagError(ROBOT, "--robot.type=so101_follower")
     trained = new_policy or command == "lerobot-train"
     trains_reward_model = command == "lerobot-train" and any(name.startswith("reward_model.") for name in arguments)
     if not ("policy.path" in arguments or (trained and "policy.type" in arguments) or trains_reward_model):
-        raise UserError(_POLICY[command])
+        raise MissingFlagError(_POLICY[command], "--policy.type=act" if trained else "--policy.path=FOLDER_OR_HUB_ID")
     if command == "lerobot-train" and "dataset.repo_id" not in arguments:
         example = "local/mine, whatever its name" if "dataset.root" in arguments else "OWNER/NAME"
-        raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
+        flag = f"--dataset.repo_id={example}"
+        raise MissingFlagError(f"name the dataset: lerobot-train needs {flag}", flag.partition(",")[0])
 
 
 def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours: Collection[str]) -> None:
@@ -125,13 +127,15 @@ def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours
             continue
         rtc = name.removeprefix("rtc.")
         if f"--{name}" in ours:
-            hint = "it is Strobe's, put it before the --"
+            hint = Hint("it is Strobe's, put it before the --", (f"--{name}",), after=False)
         elif name in ("rtc", "rtc.enabled"):
-            hint = "RTC is --inference.type=rtc here"
+            hint = Hint(f"RTC is {RTC} here", (RTC,), stays=True)
         elif rtc != name and _fits("inference.rtc", known):
-            hint = f"it is --inference.rtc.{rtc} here, with --inference.type=rtc"
+            hint = Hint(f"it is --inference.rtc.{rtc} here, with {RTC}", (f"--inference.rtc.{rtc}", RTC))
         elif said := former_flag(f"--{name}", lambda flag: flag[:2] == "--" and _fits(flag[2:], known)):
             hint = said
         else:
-            hint = nearest(f"--{name}", [f"--{flag}" for flag in known if not flag.endswith(".*")], many=0)
+            offered = [f"--{flag}" for flag in known if not flag.endswith(".*")]
+            close = same_words(f"--{name}", offered) or difflib.get_close_matches(f"--{name}", offered, 1)
+            hint = Hint(nearest(f"--{name}", offered, many=0), tuple(close[:1]))
         raise UnknownFlagError(f"--{name}", hint, command)

@@ -5,11 +5,15 @@ A likeness alone misleads: ``--num_frames`` resembles ``--env.num_envs``.
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Callable
+
+from strobe.core.cli.parse import Hint
 
 # After the flag of LeRobot's command: "-- --num_workers" is one that comes after the --.
 THEIRS = "-- "
+RTC = "--inference.type=rtc"
+_STAYING = ("--levers", "--precision", "--variant")  # their value is the hint's, whatever the unknown flag's is
 _STEPS = "; several in one table: strobe evaluate --steps=10,5,2"
 _FOUND = "the warm-up is found in the samples and cut"
 _STEP_FIELDS = (
@@ -17,10 +21,10 @@ _STEP_FIELDS = (
     "action_num_inference_steps",
 )  # fmt: skip
 
-Row = tuple[tuple[str, str], ...]
+Row = tuple[tuple[str, ...], ...]
 
 _DENOISING: Row = (
-    ("--steps", "=10,5,2: the numbers to try besides the policy's own"),
+    ("--steps=10,5,2", ": the numbers to try besides the policy's own"),
     *((f"--policy.{name}", _STEPS) for name in _STEP_FIELDS),
     ("", "strobe breakdown and strobe compare take the policy's field, such as --policy.num_inference_steps" + _STEPS),
 )
@@ -32,18 +36,21 @@ _EPISODES: Row = (
 )
 _FOLDER: Row = (("--output_dir", ": a run is a folder, with its figures in result.json; --json prints them"),)
 _AMP: Row = (
-    ("--levers", "=amp, or amp=bf16"),
+    ("--levers=amp", ", or amp=bf16"),
     (f"{THEIRS}--policy.use_amp", ""),
     ("--policy.use_amp", ""),
     ("", "strobe compare --levers=amp measures what it gains"),
 )
-_ACCUMULATE: Row = (("--levers", "=accumulate=4"), ("", "strobe compare --levers=accumulate=4 measures it"))
+_ACCUMULATE: Row = (("--levers=accumulate=4", ""), ("", "strobe compare --levers=accumulate=4 measures it"))
 _GRAPH: Row = (
-    ("--variant", " 'graph: graph=chunk'"),
+    ("--variant='graph: graph=chunk'", ""),
     ("", "strobe compare --variant 'graph: graph=chunk' measures it, and strobe optimize tries it"),
 )
-_IMAGES: Row = (("--model.img_size", ""), ("--image_size", "=HEIGHTxWIDTH, for synthetic images"))
+_IMAGES: Row = (("--model.img_size", ""), ("--image_size=HEIGHTxWIDTH", ", for synthetic images"))
 _SYNTHETIC = "comes with the data set; a synthetic robot's is"
+_ACTION: Row = (("", f"the size of an action {_SYNTHETIC} --action_dim=14", "--action_dim=14"),)
+_CAMERAS: Row = (("", f"the number of cameras {_SYNTHETIC} --cameras=2", "--cameras=2"),)
+_STATE: Row = (("", f"the size of the state {_SYNTHETIC} --state_dim=14", "--state_dim=14"),)
 _OPENPI: Row = (
     ("", "openpi's policies run by --policy.factory=FILE.py:MAKE, its server by --policy.server=ws://HOST:PORT"),
 )
@@ -52,22 +59,22 @@ _ITERATIONS: Row = (
     ("--iterations", "; without it Strobe samples until the interval is narrow enough"), ("--passes", ""),
     ("--latency_iterations", ""),
 )  # fmt: skip
-_VIDEOS: Row = (("--videos", "=3: the number of starts to film; the run's folder has them"),)
+_VIDEOS: Row = (("--videos=3", ": the number of starts to film; the run's folder has them"),)
 _DTYPE: Row = (
-    ("--policy.dtype", ""), ("--model.dtype", ""), ("--precision", "=fp32,bf16 to compare formats"),
+    ("--policy.dtype", ""), ("--model.dtype", ""), ("--precision=fp32,bf16", " to compare formats"),
     ("", "strobe compare --precision=fp32,bf16 compares formats"),
 )  # fmt: skip
 _RATE: Row = (("--target_hz", ""), ("--pace", ": calls at that rate, as on a robot"))
 _COMPILED: Row = (
     ("--compile", ", which adds compiled variants next to the eager ones"),
-    (f"{THEIRS}--policy.compile_model", "=true, where the policy has it"),
+    (f"{THEIRS}--policy.compile_model=true", ", where the policy has it"),
     ("", "strobe compare --compile measures it, and strobe optimize tries it"),
 )
 
-# Former name → flags here, each with the rest of its sentence. The first that the command has is the hint; '' is for
-# commands without any of them.
+# Former name → flags here, each with the rest of its sentence. The first that the command has is the hint. '' is for
+# commands without any of them, and has flags that take the place of the former one behind its sentence.
 ROWS: dict[str, Row] = {
-    "allow_tf32": (("--levers", "=tf32=false"), ("", "strobe compare --levers=tf32=false measures it")),
+    "allow_tf32": (("--levers=tf32=false", ""), ("", "strobe compare --levers=tf32=false measures it")),
     "batch_size": (
         ("--batch_sizes", " for further sizes; the training's own comes after the --"),
         ("--parallel", ": episodes at the same time"),
@@ -75,14 +82,16 @@ ROWS: dict[str, Row] = {
     "default_prompt": ((f"{THEIRS}--task", ""), ("", "the task comes with the data set; a server is sent --prompt")),
     "device": ((f"{THEIRS}--policy.device", ""),),
     "enable_rtc_profiling": (
-        ("--rtc.execution_horizon", "=20, which turns RTC on and shows its inside"),
-        (f"{THEIRS}--inference.type=rtc", "; its inside is always shown"),
+        ("--rtc.execution_horizon=20", ", which turns RTC on and shows its inside"),
+        (f"{THEIRS}{RTC}", "; its inside is always shown"),
     ),
     "eval.batch_size": (("--parallel", ": episodes at the same time"),),
-    "eval.use_async_envs": (("--parallel", "=4: episodes at the same time"),),
+    "eval.use_async_envs": (("--parallel=4", ": episodes at the same time"),),
     "execution_horizon": (("--rtc.execution_horizon", ""), (f"{THEIRS}--inference.rtc.execution_horizon", "")),
     "exp_name": ((f"{THEIRS}--job_name", ""),),
-    "model_path": (("", "a policy is --policy.path=FOLDER_OR_HUB_ID, a backbone --model.path=FOLDER_OR_HUB_ID"),),
+    "model_path": (
+        ("", "a policy is --policy.path=FOLDER_OR_HUB_ID, a backbone --model.path=FOLDER_OR_HUB_ID", "--policy.path"),
+    ),
     "num_cameras": (("--cameras", ""),),
     "num_frames": (
         ("--model.num_frames", ""),
@@ -99,25 +108,25 @@ ROWS: dict[str, Row] = {
         ("--skip_what_ifs", ", which leaves it out; without that, pinned memory is measured on CUDA"),
         ("", "strobe dataloader measures pinned memory on CUDA; lerobot-train has no flag for it"),
     ),
-    "policy.compile": (("--policy.compile_model", "=true"), *_COMPILED),
+    "policy.compile": (("--policy.compile_model=true", ""), *_COMPILED),
     "policy.image_size": (
         ("--policy.image_resolution", ": what the policy resizes to; a synthetic camera's is --image_size=480x640"),
-        ("", f"the size of an image {_SYNTHETIC} --image_size=480x640"),
+        ("", f"the size of an image {_SYNTHETIC} --image_size=480x640", "--image_size=480x640"),
     ),
     **{f"policy.{name}": (*_DENOISING[1:-1], ("", "this policy takes no denoising steps")) for name in _STEP_FIELDS},
     "prefetch_factor": (("--prefetch", " for the factors to try; the training's own comes after the --"),),
     "quick": (
-        ("--episodes", "=3 with --env.task_ids=[0,1,2]; the verdict says how many decide"),
-        ("--iterations", "=10"),
-        ("--seconds", "=2"),
-        (f"{THEIRS}--steps", "=20"),
+        ("--episodes=3 --env.task_ids=[0,1,2]", "; the verdict says how many decide"),
+        ("--iterations=10", ""),
+        ("--seconds=2", ""),
+        (f"{THEIRS}--steps=20", ""),
     ),
     "repeats": (("", "strobe sweep takes --repeats: each configuration then runs in several processes"),),
     "resize_size": (*_IMAGES, ("", "an environment renders in its own size, such as --env.observation_height=256")),
     "robot.type": (("", "strobe rollout and strobe rehearse take a robot after their --; lerobot-record records one"),),
-    "rtc": ((f"{THEIRS}--inference.type=rtc", ""),),
-    "rtc.enabled": ((f"{THEIRS}--inference.type=rtc", ""),),
-    "task_suite_name": (("--env.task", "=libero_spatial, with --env.type=libero"),),
+    "rtc": ((f"{THEIRS}{RTC}", ""),),
+    "rtc.enabled": ((f"{THEIRS}{RTC}", ""),),
+    "task_suite_name": (("--env.task=libero_spatial --env.type=libero", ""),),
     "verbose": (("", "--full prints all that is measured"),),
 }
 for _names, _row in (
@@ -129,15 +138,24 @@ for _names, _row in (
     ("denoising_steps num_denoising_steps num_inference_steps num_steps", _DENOISING),
     ("dtype policy.dtype policy.precision precision pytorch_training_precision", _DTYPE),
     ("eval.n_episodes n_episodes num_episodes num_trials_per_task", _EPISODES),
-    ("replan_steps", (("--n_action_steps", "=5,10 to try besides the policy's own"), ("--policy.n_action_steps", ""))),
+    ("replan_steps", (("--n_action_steps=5,10", " to try besides the policy's own"), ("--policy.n_action_steps", ""))),
     ("output_file output_path", _FOLDER),
     ("use_cuda_graph", _GRAPH),
     ("image_resolution img_size", _IMAGES),
     ("n_runs num_iterations num_runs", _ITERATIONS),
     ("policy.config policy.dir", _OPENPI),
-    ("policy.action_dim policy.action_feature", (("", f"the size of an action {_SYNTHETIC} --action_dim=14"),)),
-    ("policy.image_features policy.num_cameras", (("", f"the number of cameras {_SYNTHETIC} --cameras=2"),)),
-    ("policy.state_dim policy.state_feature", (("", f"the size of the state {_SYNTHETIC} --state_dim=14"),)),
+    (
+        "policy.action_dim policy.action_feature",
+        _ACTION,
+    ),
+    (
+        "policy.image_features policy.num_cameras",
+        _CAMERAS,
+    ),
+    (
+        "policy.state_dim policy.state_feature",
+        _STATE,
+    ),
     ("fps target_fps", _RATE),
     ("host port server_address", _SERVER),
     ("num_train_steps", ((f"{THEIRS}--steps", ""),)),
@@ -171,8 +189,8 @@ def find_script(name: str) -> str | None:
     return f"it is `strobe {command}` here; docs/coming-from/{page}.md lists its flags" if page else None
 
 
-def hint(name: str, has: Callable[[str], bool]) -> str | None:
-    """Name the flag here that does what ``name`` of another tool (``--img_size``) does; None for an unknown flag.
+def hint(name: str, has: Callable[[str], bool]) -> Hint | None:
+    """Name the flags here that do what ``name`` of another tool (``--img_size``) does; None for an unknown flag.
 
     Args:
         has: whether the command takes a flag. One after `THEIRS` is LeRobot's, which comes after the ``--``.
@@ -180,18 +198,20 @@ def hint(name: str, has: Callable[[str], bool]) -> str | None:
     given = name.removeprefix("--")
     former = given.removeprefix("policy.").removeprefix("model.")
     row = ROWS.get(given) or ROWS.get(former, ())
-    for flag, rest in row:
-        if flag and flag != name and not flag.startswith(THEIRS) and has(flag):
-            return f"use {flag}{rest}"
+    for text, rest, *_ in row:
+        flag, *more = shlex.split(text) or [""]
+        if flag and flag != name and text == text.removeprefix(THEIRS) and has(flag.partition("=")[0]):
+            return Hint(f"use {text}{rest}", (flag, *more), stays=flag.startswith(_STAYING))
     if has(THEIRS + name):
-        return f"it is a flag of LeRobot: put it after the -- (… -- {name}=…)"
+        return Hint(f"it is a flag of LeRobot: put it after the -- (… -- {name}=…)", (name,), after=True)
     if given != former and given not in ROWS:
         return None
-    for flag, rest in row:
-        if flag.startswith(THEIRS) and has(flag.partition("=")[0]):
-            value, *more = re.split(r"(?=[,;:])", rest, maxsplit=1)
-            return f"put {flag.removeprefix(THEIRS)}{value} after the --{''.join(more)}"
+    for text, rest, *_ in row:
+        if text.startswith(THEIRS) and has(text.partition("=")[0]):
+            flag = text.removeprefix(THEIRS)
+            return Hint(f"put {flag} after the --{rest}", (flag,), after=True, stays=flag == RTC)
     rtc = former.removeprefix("rtc.")
     if rtc != former and has(f"{THEIRS}--inference.rtc.{rtc}"):
-        return f"put --inference.rtc.{rtc} after the --, with --inference.type=rtc"
-    return next((rest for flag, rest in row if not flag), None)
+        flag = f"--inference.rtc.{rtc}"
+        return Hint(f"put {flag} after the --, with {RTC}", (flag, RTC), after=True)
+    return next((Hint(rest, tuple(flags)) for flag, rest, *flags in row if not flag), None)

@@ -18,12 +18,13 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import InputFacts
 from strobe.core.families.registry import find_family
-from strobe.core.subjects.check_inputs import COUNT, SHARE, Checks, blend_observations
+from strobe.core.subjects.check_inputs import COUNT, Checks
 from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, digest
 from strobe.lerobot.datasets.recording import dimension_names
 from strobe.lerobot.envs.seldom_rendered import RandomEpisodes
 from strobe.lerobot.policies import synthesis
 from strobe.lerobot.policies.dataset_frames import DatasetFrames
+from strobe.lerobot.policies.varied_checks import SHARE, blend_observations
 
 EPISODES = 4  # episodes of an environment that provide observations
 STRIDE = 5  # ticks between two observations of an episode

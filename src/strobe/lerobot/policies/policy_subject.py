@@ -19,7 +19,7 @@ from strobe.core.families.registry import policy_family
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
-from strobe.core.subjects.check_inputs import COUNT, Checks, vary_checks
+from strobe.core.subjects.check_inputs import COUNT, Checks
 from strobe.core.subjects.subject import ITERATION, ActingSubject, Batch, InputSource, Observation, Phase
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
@@ -30,6 +30,7 @@ from strobe.lerobot.policies.action_scale import measure_action_scale
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.lerobot_policies import Loaded
 from strobe.lerobot.policies.training_step import Training, micro_batches
+from strobe.lerobot.policies.varied_checks import vary_checks
 from strobe.lerobot.sampling import denoising_steps
 
 _LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk

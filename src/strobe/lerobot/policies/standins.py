@@ -277,8 +277,8 @@ def _place(place: str) -> tuple[object, str]:
 
 ZOO = frozenset(
     {
-        "eo1", "evo1", "fastwam", "gaussian_actor", "lingbot_va", "molmoact2", "multi_task_dit", "tdmpc", "vla_jepa",
-        "vqbet", "wall_x", "xvla",
+        "eo1", "evo1", "fastwam", "gaussian_actor", "lingbot_va", "molmoact2", "multi_task_dit", "pi0_fast", "tdmpc",
+        "vla_jepa", "vqbet", "wall_x", "xvla",
     }
 )  # fmt: skip
 
