@@ -19,10 +19,7 @@ SOURCES = ROOT / "src" / "strobe"
 PAGE = ROOT / "docs" / "assistants.md"
 LIST = ROOT / "docs" / "llms.txt"
 ALWAYS = {0, 2, 130}  # the end, wrong input, Ctrl-C: of `main` for every command
-HELPERS = {
-    "strobe.history.gates",
-    "strobe.rollout.command",
-}  # modules of cli/ in which a command's exit code is set
+HELPERS = {"strobe.history.gates", "strobe.rollout.command"}  # modules of cli/ in which a command's exit code is set
 # Where a study marks its answer 'failed', for which the exit code is 1.
 STUDIES = {"rehearse": "rollout", "optimize": "ladder"}
 STOPS = ("breakdown", "compare", "train", "rehearse", "evaluate")  # whose exit codes the tour hands on

@@ -112,11 +112,6 @@ def test_without_a_slice_the_tests_of_the_others_pass(name: str, tmp_path: Path)
     assert len(kept) > 20
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not matrix"]
     ran = subprocess.run(
-        [*command, *kept],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
+        [*command, *kept], cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600
     )
     assert ran.returncode == 0, ran.stdout[-4000:]

@@ -16,9 +16,7 @@ from strobe.core.results.answer import CompareResult
 from strobe.core.runs import store
 from strobe.export.folder import seal
 
-pytestmark = [
-    pytest.mark.slow("whole policies are exported"),
-]
+pytestmark = [pytest.mark.slow("whole policies are exported")]
 ACT = ["--policy.type=act", "--policy.size=tiny", "--device=cpu"]
 
 

@@ -25,9 +25,7 @@ from strobe.export.whole import export_program, record
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 
-pytestmark = [
-    pytest.mark.slow("whole policies are exported"),
-]
+pytestmark = [pytest.mark.slow("whole policies are exported")]
 WITHOUT_TORCH = """
 import sys
 

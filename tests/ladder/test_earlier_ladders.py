@@ -49,14 +49,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
         options = Options(SamplingBudget(seconds=10.0, precision=0.025, settle_s=0), batch_size=1, counted=False)
         wanted = Aim(target_hz=hz, **{"time_limit": 30.0, **aim})
         began = clock.now
-        result, _ = optimize(
-            Sleeper(clock),
-            wanted,
-            options,
-            (),
-            reporter,
-            "ignored" if fresh else "used",
-        )
+        result, _ = optimize(Sleeper(clock), wanted, options, (), reporter, "ignored" if fresh else "used")
         return result, clock.now - began
 
     return run_climb

@@ -83,11 +83,7 @@ def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
     large, broken = Planted("large", on_apply=refuse), Planted("broken", on_apply=break_down)
     planted = entry(large, "vision"), entry(SKIP, "vision"), entry(broken, "head"), entry(TIDY, "head")
     result = climb(*planted, reporter=lines)
-    assert outcomes(result) == {
-        "large=true": "does not apply",
-        "broken=true": "failed",
-        "skip=true, tidy=true": "kept",
-    }
+    assert outcomes(result) == {"large=true": "does not apply", "broken=true": "failed", "skip=true, tidy=true": "kept"}
     told = "large=true: rejected, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
     assert told in lines.lines
     assert build_recipe(result).treatments == [{"skip": True}, {"tidy": True}]

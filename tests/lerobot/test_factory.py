@@ -6,6 +6,7 @@ The policy is tests/support/factories/arm.py: a vision encoder and a denoising l
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,9 +17,12 @@ from support.checks.run_contents import load_stored
 from support.fakes.sleeper import Clock
 from support.suite.places import TESTS
 
+import strobe
 from strobe.core.cli.main import main
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult, VerifyResult
 from strobe.core.results.subject import Ceiling
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 FACTORIES = TESTS / "support" / "factories"
 ARM = FACTORIES / "arm.py"
@@ -215,10 +219,7 @@ def test_a_policy_of_lerobot_without_observations_is_run_as_one(tmp_path: Path):
         (f"{ARM}:three", "it returns 3 values: return the policy, or (policy, observations)"),
         (f"{ARM}:a_class", "'a_class' is the class ArmPolicy: pass an object of it"),
         (f"{ARM}:return_empty_list", "its list of observations is empty"),
-        (
-            f"{ARM}:return_policy_only",
-            "it returns no observations to call ArmPolicy with: return them",
-        ),
+        (f"{ARM}:return_policy_only", "it returns no observations to call ArmPolicy with: return them"),
         (f"{ARM}:fails_on_its_input", "'ArmPolicy' failed on input 1 of 1: KeyError: 'image'"),
     ],
 )
@@ -276,3 +277,22 @@ def test_the_seed_makes_the_same_weights(tmp_path: Path):
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_policy_of_lerobots_has_the_parts_of_its_family():
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
+    batch = subject.prepare(subject.observation(0))
+    answer = strobe.breakdown(subject.policy, batch, seconds=0.3, count=False)
+    assert answer.subject.kind == "object with predict_action_chunk()"
+    known = {hook.name for hook in subject.hooks("inference", 1)}
+    parts = {part.name for part in answer.measurements[0].components if not part.other}
+    assert parts
+    assert parts <= known
+    same = strobe.verify(subject.policy, subject.policy.predict_action_chunk, batch, guard="largest_error<=0")
+    assert same.outcome == "held"
+
+
+def test_importing_strobe_imports_nothing_heavy():
+    heavy = "{'torch', 'numpy', 'lerobot', 'pydantic', 'rich'}"
+    code = f"import sys, strobe; print(sorted({heavy} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

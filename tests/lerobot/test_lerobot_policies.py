@@ -249,9 +249,7 @@ def test_rename_maps_the_inputs_names(tmp_path: Path) -> None:
     remove_tokenizer(tmp_path)
     config = lerobot_policies.config_from_path(tmp_path, ["--device=cpu"])
     top = change_features(
-        made,
-        observation__images__front=None,
-        observation__images__top=made.features["observation.images.front"],
+        made, observation__images__front=None, observation__images__top=made.features["observation.images.front"]
     )
     name = {"observation.images.top": "observation.images.front"}
     again = lerobot_policies.load(config, top, size="tiny", rename=name)

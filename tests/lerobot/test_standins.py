@@ -26,12 +26,7 @@ def test_the_vocabulary_is_as_large_as_the_real_one(known: Vocabulary, size: int
 def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, known: Vocabulary) -> None:
     stand_in = tokenizer(known, tiny=True)
     coded = stand_in(
-        [text],
-        max_length=length,
-        truncation=True,
-        padding="max_length",
-        padding_side="right",
-        return_tensors="pt",
+        [text], max_length=length, truncation=True, padding="max_length", padding_side="right", return_tensors="pt"
     )
     ids: Any = coded["input_ids"]
     mask: Any = coded["attention_mask"]

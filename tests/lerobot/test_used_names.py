@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import lerobot
+import pytest
 
 import strobe
 import strobe_zoo
@@ -147,3 +152,26 @@ def test_a_private_name_of_lerobot_that_is_used_is_listed():
     for file in (*STROBE.rglob("*.py"), *ZOO.rglob("*.py")):
         for name, line in find_private_names(file):
             assert name not in theirs or name in listed, f"{file.relative_to(STROBE)}, line {line}: {name}"
+
+
+WHEEL = os.environ.get("STROBE_NEXT_LEROBOT", "")
+HERE = Path(__file__).parent
+LOOPS = ("test_rollout.py", "test_other_loops.py", "test_remote_inference.py")
+
+
+@pytest.mark.skipif(not WHEEL, reason="STROBE_NEXT_LEROBOT names no wheel")
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_loops_are_watched_on_it(name, tmp_path):
+    with zipfile.ZipFile(WHEEL) as wheel:
+        wheel.extractall(tmp_path / "next")
+    path = os.pathsep.join([str(tmp_path / "next"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    there = {**os.environ, "PYTHONPATH": path}
+    which = "import lerobot, pathlib; print(pathlib.Path(lerobot.__file__).parents[1])"
+    found = subprocess.run([sys.executable, "-c", which], capture_output=True, text=True, env=there, check=True)
+    assert found.stdout.strip() == str(tmp_path / "next")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--show-capture=no", "--tb=short",
+         str(HERE / name)],
+        capture_output=True, text=True, check=False, env=there, cwd=HERE.parents[1],
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout[-5000:]

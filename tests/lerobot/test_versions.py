@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.utils import import_utils
 
 from strobe.core.errors import UserError
 from strobe.core.timeline import ProbeError
+from strobe.evaluate.episodes.videos import encode
 from strobe.lerobot import versions
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.quiet import shorten_warnings
 from strobe.treatments.flow.rtc import require
 
 
@@ -60,3 +65,27 @@ def test_a_part_that_no_longer_fits_is_refused_with_its_name_and_the_version() -
     del policy.model.action_head
     with pytest.raises(ProbeError, match=r"probe 'action head' does not fit lerobot's ACTPolicy as installed \(0\.6"):
         subject.hooks("inference", 1)
+
+
+LEROBOT = logging.getLogger("lerobot.utils.import_utils")
+
+
+def test_lerobots_warning_of_torchcodec_is_a_line_and_others_stay(caplog, monkeypatch):
+    monkeypatch.setattr("strobe.lerobot.quiet._DECODER._passed", False)
+    shorten_warnings()
+    shorten_warnings()
+    for _ in range(2):
+        LEROBOT.warning("Could not load libtorchcodec.\nTraceback …\n'torchcodec' is installed but cannot be loaded")
+    LEROBOT.warning("another\nwarning")
+    assert [record.getMessage() for record in caplog.records] == [
+        "torchcodec cannot be loaded here: videos are decoded by pyav",
+        "another\nwarning",
+    ]
+
+
+def test_an_encoder_says_nothing_though_lerobot_has_given_libav_its_voice_back(capfd):
+    av.logging.restore_default_callback()  # as LeRobot does when it has recorded
+    frames = [np.full((32, 32, 3), 10 * number, np.uint8) for number in range(5)]
+    content, _ = encode(frames, 10.0)
+    assert content
+    assert "libx264" not in capfd.readouterr().err

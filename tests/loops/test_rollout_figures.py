@@ -8,18 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.loops.measure.rollout import (
-    Action,
-    Call,
-    Tick,
-    inference,
-    late_part,
-    pace,
-    quantiles,
-    queue,
-    seams,
-    series,
-)
+from strobe.loops.measure.rollout import Action, Call, Tick, inference, late_part, pace, quantiles, queue, seams, series
 
 MS = 1_000_000
 PERIODS = st.lists(st.integers(1, 500), min_size=2, max_size=80)

@@ -105,10 +105,7 @@ PHASES = "--phases=[inference, training forward]"
     [
         (["breakdown", "--policy.type=act", PHASES], "for inference, not for 'training forward': remove fast.yaml"),
         (["compare", "--policy.type=act", "--phase=training step"], "for inference, not for 'training step'"),
-        (
-            ["compare", "--policy.type=act", "--levers=auto"],
-            "--levers are about training",
-        ),
+        (["compare", "--policy.type=act", "--levers=auto"], "--levers are about training"),
         (["breakdown", "--policy.type=pi05"], "fast.yaml is a recipe for the type 'act', and this is 'pi05'"),
         (["breakdown", "--model.type=vjepa2"], "fast.yaml is a recipe for the type 'act', and this is 'vjepa2'"),
         (["batch", "--policy.type=act"], "--recipe does not fit here: recipes are for inference"),

@@ -68,8 +68,7 @@ def _more_after_the_end(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end],
+    "damage", [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end]
 )
 def test_what_is_lost_is_said_first(damage, sound: Path) -> None:
     whole = recover_rollout(sound).result.rollout

@@ -218,10 +218,7 @@ def test_files_from_another_node_that_have_no_room_here_leave_no_folder(
     assert not (tmp_path / "cell").exists()
 
 
-@pytest.mark.parametrize(
-    ("study", "more"),
-    [("sweep", ["--grid=batch_size=1,2"]), ("batch", ["--largest=2"])],
-)
+@pytest.mark.parametrize(("study", "more"), [("sweep", ["--grid=batch_size=1,2"]), ("batch", ["--largest=2"])])
 def test_a_busy_machine_is_named_once_by_the_parent(
     study: str, more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

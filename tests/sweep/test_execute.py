@@ -18,7 +18,7 @@ import pytest
 from support.suite.places import TESTS
 
 from strobe.core.processes.command import CommandLimits
-from strobe.sweep import grid
+from strobe.sweep import cell_command, grid
 from strobe.sweep.execute import Job, execute, read_outcome
 from strobe.sweep.table import execution_folder, read_cell_outcome
 
@@ -176,3 +176,23 @@ def test_a_disk_that_is_full_where_the_sweep_writes_is_told(tmp_path: Path, monk
         assert execute(job(tmp_path)).reason == "not kept: no space left on device"
     assert not (tmp_path / "log").exists(), "a cell that has no folder need not run"
     assert execute(job(tmp_path)).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", "out of memory"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "out of memory"),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "out of memory"),
+        ("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`", "out of memory"),
+        ("could not create a primitive: not enough memory", "out of memory"),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`", "crashed"),
+        ("CUDA error: an illegal memory access was encountered", "crashed"),
+    ],
+)
+def test_a_library_that_gets_no_memory_is_no_crash(monkeypatch, tmp_path, message, status):
+    def fails(*_):
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(cell_command, "keep", fails)
+    assert cell_command.attempt(tmp_path, "breakdown", [])[0] == status

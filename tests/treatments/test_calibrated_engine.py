@@ -91,11 +91,7 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_up_pictures(own_cache: Path) -> None:
-    made_up, recorded, robot = (
-        load_fed_act(),
-        load_fed_act("data"),
-        load_fed_act("pending"),
-    )
+    made_up, recorded, robot = (load_fed_act(), load_fed_act("data"), load_fed_act("pending"))
     for one in (recorded, robot):
         one.policy.load_state_dict(made_up.policy.state_dict())
     run(made_up, part(ENCODER))

@@ -44,12 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [
-        {"precision": "bf16"},
-        {"int8": "dynamic"},
-        {"engine": "openvino", "engine.part": "model.backbone"},
-    ],
+    "spec", [{"precision": "bf16"}, {"int8": "dynamic"}, {"engine": "openvino", "engine.part": "model.backbone"}]
 )
 def test_a_copy_that_does_not_fit_is_refused_and_one_that_fits_is_made(policy, small, spec) -> None:
     small(1000)

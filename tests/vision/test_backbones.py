@@ -201,10 +201,7 @@ def test_a_video_is_decoded_inside_the_iteration(video):
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
-    [
-        ("none.mp4", None, "no video file"),
-        ("text.mp4", b"not a video at all", "not a readable video"),
-    ],
+    [("none.mp4", None, "no video file"), ("text.mp4", b"not a video at all", "not a readable video")],
 )
 def test_what_is_no_video_is_refused(name, content, words, tmp_path):
     path = tmp_path / name

@@ -256,8 +256,7 @@ AGX_ORIN = {"VDD_GPU_SOC": (20_000, 500), "VDD_CPU_CV": (20_000, 250), "VIN_SYS_
 
 
 @pytest.mark.parametrize(
-    ("sensors", "watts"),
-    [([ORIN_NX], 10.0), ([AGX_ORIN, {"NC": (0, 0), "VDDQ_VDD2_1V8AO": (5000, 300)}], 20.0)],
+    ("sensors", "watts"), [([ORIN_NX], 10.0), ([AGX_ORIN, {"NC": (0, 0), "VDDQ_VDD2_1V8AO": (5000, 300)}], 20.0)]
 )
 @pytest.mark.parametrize("device", [CPU, CUDA])
 def test_a_jetsons_module_is_the_rails_that_hold_each_other_once(tmp_path, clock, sensors, watts, device):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from strobe.core.measure import ceiling, host, machine, memory
+from strobe.core.measure.memory import KernelUse, kernel_use, median_use
 
 CPU = torch.device("cpu")
 
@@ -94,3 +95,20 @@ def test_memory_that_a_container_may_still_take(tmp_path: Path) -> None:
     assert memory.available_bytes(tmp_path) == gib // 4 + gib // 2
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.available_bytes(tmp_path) > gib // 4 + gib // 2
+
+
+def test_touching_fresh_memory_faults_a_page_at_a_time():
+    pytest.importorskip("resource")
+    before = kernel_use()
+    with mmap.mmap(-1, 4096 * 2000) as fresh:
+        for page in range(2000):
+            fresh[page * 4096] = 1
+    used = kernel_use() - before
+    assert 1000 <= used.faults < 100_000  # huge pages make them fewer, the interpreter's own make them more
+    assert used.ms >= 0
+
+
+def test_the_median_is_per_iteration_and_silent_where_nothing_is_known():
+    assert median_use([KernelUse(1.0, 10), KernelUse(9.0, 30), KernelUse(2.0, 20)]) == KernelUse(2.0, 20)
+    assert median_use([]) is None
+    assert median_use([KernelUse(0.0, 0)]) is None

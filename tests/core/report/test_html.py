@@ -14,6 +14,7 @@ from support.suite.browser import Browse
 from support.suite.matrix import matrix
 
 from strobe.core import kinds
+from strobe.core.report.charts import Plot
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.history.diff import diff
@@ -123,3 +124,18 @@ def test_a_single_sample_and_no_parts_are_drawn_too(browse: Browse):
     dom = browse(kinds.page(run.model_copy(update={"measurements": [only], "findings": []})))
     assert "data-errors" not in root(dom)
     assert count_plots(dom) == 2
+
+
+@pytest.mark.parametrize(
+    ("trace", "layout"),
+    [
+        ({"type": "bar", "colour": "red"}, {}),
+        ({"type": "bar", "orientation": "x"}, {}),
+        ({"type": "bar"}, {"xaxis": {"tickmod": "array"}}),
+        ({"type": "bar"}, {"barmode": "heap"}),
+    ],
+)
+def test_a_property_that_plotly_does_not_know_is_refused(trace: dict[str, Any], layout: dict[str, Any]) -> None:
+    assert Plot("x", "", [{"type": "bar"}], {}).data[0]["type"] == "bar"
+    with pytest.raises(ValueError, match=r"Invalid|did you mean|Bad property"):
+        Plot("x", "", [trace], layout)

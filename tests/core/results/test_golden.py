@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 from support.checks.golden import ALL, result_name
+from support.examples import any_result
 
+from strobe.core.results.traits import Traits, TreatmentTraits
 from strobe.core.runs import store
 from strobe.core.slices import kinds
 
@@ -40,3 +43,18 @@ def test_a_result_is_whole_after_it_was_saved_again(file: Path, tmp_path: Path):
     assert store.load_answer(tmp_path) == answer
     written = json.loads((tmp_path / store.RESULT).read_bytes())
     assert list(find_lost_places(json.loads(file.read_bytes()), written)) == []
+
+
+def test_what_a_run_finds_by_itself_makes_no_difference() -> None:
+    def make_traits(seconds: float) -> Traits:
+        engine = TreatmentTraits(key="engine", value="openvino", build_s=seconds, from_cache=seconds < 1)
+        return Traits(treatments=[engine], build_s=seconds)
+
+    assert make_traits(0.1) != make_traits(9.0)
+    assert make_traits(0.1).drop_treatments() == make_traits(9.0).drop_treatments()
+
+
+@given(any_result.model_strategy(Traits))
+@settings(deadline=None)
+def test_json_leaves_out_defaults_and_loses_nothing(traits: Traits) -> None:
+    assert Traits.model_validate_json(traits.model_dump_json()) == traits

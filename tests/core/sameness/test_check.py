@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.builders.tiny_policies import load_tiny_subject
 from support.suite.matrix import matrix
 
 from strobe.core.measure.guard import Guards
 from strobe.core.sameness.check import PolicyCallError, Sameness, affordable
-from strobe.core.sameness.visits import plan
+from strobe.core.sameness.visits import describe, plan
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
@@ -180,3 +182,33 @@ def test_what_can_be_afforded() -> None:
     assert affordable(10, 0.001) == 16
     assert affordable(10, 0.1) == 14
     assert affordable(10, 60) == 4
+
+
+@given(count=st.integers(1, 40), rtc=st.booleans(), passes=st.integers(1, 3))
+def test_every_observation_is_seen_and_all_but_the_last_are_returned_to(count: int, rtc: bool, passes: int) -> None:
+    visits = plan(count, rtc=rtc, passes=passes)
+    plain = [visit.observation for visit in visits if not (visit.rtc or visit.isolated)]
+    assert set(plain) == set(range(count))
+    for pair in range(count - 1):
+        assert plain[2 * pair + 2] == pair, "A B A: an earlier observation comes after a newer one"
+        assert plain[2 * pair + 1] == pair + 1
+    assert any(visit.reset for visit in visits)
+    assert any(visit.isolated for visit in visits)
+    assert any(visit.rtc for visit in visits) == rtc
+    assert all(0 <= visit.observation < count for visit in visits)
+
+
+def test_a_call_without_rtc_follows_each_call_with_it() -> None:
+    visits = plan(16, rtc=True)
+    guided = [index for index, visit in enumerate(visits) if visit.rtc]
+    assert len(guided) == 4
+    for index in guided:
+        assert not visits[index + 1].rtc
+        assert visits[index + 1].observation != visits[index].observation
+
+
+def test_it_is_told_in_a_line() -> None:
+    assert describe(plan(16, rtc=True)) == (
+        "43 calls on 16 observations: 15 on returning to an earlier one, 4 with RTC, 4 with the treatments applied for "
+        "the call alone"
+    )

@@ -14,8 +14,7 @@ VISION = "model.vlm_with_expert.vlm.model.vision_model"
 
 
 @pytest.mark.parametrize(
-    "treatments",
-    ["cameras=batched", f"cameras=batched, engine=openvino, engine.part={VISION}, engine.precision=fp32"],
+    "treatments", ["cameras=batched", f"cameras=batched, engine=openvino, engine.part={VISION}, engine.precision=fp32"]
 )
 def test_a_method_that_a_treatment_wraps_is_counted_in_its_part(treatments: str) -> None:
     """Batched cameras call what LeRobot calls once a camera: the vision tower has its FLOP in both cases."""

@@ -9,10 +9,7 @@ from strobe.core.timeline.probe import Probe
 FAMILY = Family(
     "small flow",
     ("small_flow",),
-    probes=lambda _: [
-        Probe.module("encoder", "context"),
-        Probe.module("velocity", "velocity"),
-    ],
+    probes=lambda _: [Probe.module("encoder", "context"), Probe.module("velocity", "velocity")],
     inference=lambda _: [Probe.method("", "denoise_step", "denoise step")],
     costly=("encoder", "velocity"),
     capabilities=(LiveFields(steps="euler_steps"),),
