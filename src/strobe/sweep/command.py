@@ -100,8 +100,10 @@ def study_cells(config: SweepConfig, live: Live) -> Studied | int:
         sweep.notes += other_work
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
-        code = 0 if any(cell.rows for cell in sweep.cells) else 1
-        return Studied(sweep, options, None, None, folder=root, code=code, after=after, held=stack.pop_all())
+        shows = any(cell.rows for cell in sweep.cells)
+        return Studied(
+            sweep, options, None, None, folder=root, code=0 if shows else 1, after=after, held=stack.pop_all()
+        )
 
 
 def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], root: Path | None) -> Iterator[str]:
