@@ -14,7 +14,7 @@ notebook = load_script("notebook")
 @pytest.mark.slow("a real kernel runs the notebook")
 @pytest.mark.skipif(sys.platform == "win32", reason="the kernel needs another event loop there")
 def test_the_notebook_runs_and_shows_its_answers() -> None:  # 20 s: a kernel, and three answers of 3 s
-    book = notebook.executed(notebook.NOTEBOOK)
+    book = notebook.execute_notebook(notebook.NOTEBOOK)
     pages = [
         output.data["text/html"]
         for cell in book.cells

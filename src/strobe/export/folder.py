@@ -27,7 +27,7 @@ from strobe.treatments.numbers.precision import Precision
 CARRIED = Path(__file__).parent / "carried"
 README, TOKENIZER = "README.md", "tokenizer.json"
 CALIBRATION = 16  # observations that the scales of int8 are taken from
-# Bytes beside the policy for each byte of its weights in float32: the engine's copy. A Diffusion Policy took 1.06.
+# Bytes for each byte of the weights in float32, in addition to the policy: the engine's copy. Diffusion took 1.06.
 ENGINE_COPY = 1.1
 
 

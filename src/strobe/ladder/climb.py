@@ -205,8 +205,8 @@ class Climb:
         after = [t for t in self.trials[place + 1 :] if t.step is None and t.tried.outcome != "not tried"]
         refused = self.trials[place].reject(outcome, reason)
         trials = (*self.trials[:place], refused, *(replace(trial, begun=False) for trial in after))
-        below = replace(self, trials=trials, closed=None, ended=None, at_target=False)
-        return replace(below, offered=None, replaced=(), in_time=None)
+        below = replace(self, trials=trials, closed=None, ended=None, at_target=False, in_time=None)
+        return replace(below, offered=None, replaced=())
 
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""

@@ -69,9 +69,7 @@ NOT_INTERLEAVED = (
     "the search was interrupted before its closing run: the figures of a step are from its own try, in alternation "
     "with the step before it, and the comparison with the baseline is across two runs"
 )
-NOT_CONFIRMED = (
-    "the search ended because a step reached the target, but the later runs do not show that: --all continues"
-)
+NOT_CONFIRMED = "a step reached the target and ended the search, but the later runs do not show that: --all continues"
 
 
 def optimize(

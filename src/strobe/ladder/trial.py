@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from strobe.core.errors import UserError, error_line
 from strobe.core.findings.view import ms
 from strobe.core.measure.guard import HELD, Judgement
-from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.sampling import PATIENCE, SamplingBudget
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Verdict
 from strobe.core.sameness.check import PolicyCallError
@@ -315,10 +315,11 @@ def run_rungs(climber: Climber, climb: Climb, variants: Sequence[Variant]) -> Me
     gains += [1 - rung.ratio for rung in climb.earlier.rungs]
     # Known before the run begins, so that its end depends on widths alone.
     widths = [max(gain / 2, settings.FINEST_INTERVAL) for gain in gains if gain > 0]
-    budget = SamplingBudget(
-        iterations=requested.iterations,
+    budget = replace(
+        requested,
         seconds=seconds,
         fewest=fewest,
+        patience=PATIENCE,
         min_iterations=settings.CLOSING_MIN_PAIRS,
         precision=min([requested.precision, *widths]),
         of=variants[-1].name,

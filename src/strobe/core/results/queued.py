@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
-SLOW = 3.0  # times the lower quartile: a call that fills the queue, be it each second one
+SLOW = 3.0  # times the median: a call that fills the queue; where each second one does, times the lower quartile
 MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no typical call stands for the sum
 MUCH_OF_IT = 0.15  # share of the time in slow calls at equal distances, which a machine's hiccups do not have
 REGULAR = 0.8  # share of equal distances between slow calls
@@ -35,13 +35,17 @@ def find_filled_calls(times: Sequence[float]) -> Filled | None:
     """Return the few calls that hold much of ``times`` (ms, in order); None if the typical call stands for all."""
     if len(times) <= _FEWEST:
         return None
-    limit = SLOW * sorted(times)[len(times) // 4]
+    found = _find_slow_calls(times, SLOW * median(times), MUCH_OF_IT)
+    return found or _find_slow_calls(times, SLOW * sorted(times)[len(times) // 4], MOST_OF_IT)
+
+
+def _find_slow_calls(times: Sequence[float], limit: float, of_regular: float) -> Filled | None:
     slow = [index for index, time in enumerate(times) if time > limit]
     if len(slow) < _FEWEST:
         return None
     share = sum(times[index] for index in slow) / sum(times)
     distances = Counter(after - before for before, after in pairwise(slow))
     regular = len(slow) > _FEWEST and max(distances.values()) >= REGULAR * distances.total()
-    if share <= (MUCH_OF_IT if regular else MOST_OF_IT):
+    if share <= (of_regular if regular else MOST_OF_IT):
         return None
     return Filled(len(slow) / len(times), share, fmean(times[index] for index in slow), fmean(times))
