@@ -225,9 +225,9 @@ def test_a_horizon_has_as_many_actions_as_its_observations_leave(
     assert all(f"--policy.n_action_steps={there} or fewer" in finding.do for finding in found)
 
 
-def test_another_number_of_joints_is_said_once_and_first_and_no_name_is_laid_over_a_place(stage: Wired):
+def test_another_number_of_joints_is_said_once_and_first_and_no_name_is_laid_over_a_place(stage: Wired, monkeypatch):
     statistics("pre", "observation.state.std", [5, 5, 5, 5, 5, 0])(stage)
-    stage.dataset = None
+    monkeypatch.setattr(stage, "dataset", None)
     for name in ("action", "observation.state"):
         stage.connect(name, shape=[7], dimensions=["extra.pos", *JOINTS])
     found = stage.findings()

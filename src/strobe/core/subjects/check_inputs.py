@@ -32,7 +32,7 @@ class Checks:
     neighbour: str
 
     @property
-    def samelist_cameras(self) -> list[int]:
+    def same_cameras(self) -> list[int]:
         """Indices of observations with the cameras of the first."""
         first = list_cameras(self.observations[0])
         return [index for index, other in enumerate(self.observations) if list_cameras(other) == first]
