@@ -124,7 +124,7 @@ def study(config: CompareEnvironmentsConfig, live: Live) -> Studied:
     def load() -> PolicySubject:
         return require_policy(load_subject(config, live))
 
-    budget = SamplingBudget.from_flags(config.iterations, config.seconds, precision=config.interval)
+    budget = SamplingBudget.make_requested(config.iterations, config.seconds, precision=config.interval)
     measuring = Options(budget, counted=False, within=config.as_fast_within)
     options = SidesOptions(
         sides=parse_sides(config.variant),

@@ -97,7 +97,7 @@ def look_closely(climber: Climber, climb: Climb) -> Climb:
     if guard.same is None or top is climb.start or top.requested or top.seen_closely is not None:
         return climb
     guard.same.limit = action_time_limit(settings.CLOSE_LOOK_S, climb.start.ms / 1e3)
-    agreement, broken, _ = _check_closely(guard, top, reporter)
+    agreement, broken, _ = _check_rung(guard, top, reporter)
     guard.same.limit = TimeLimit()  # tries look at few observations
     if broken:
         reporter.say(f"{top.name} is rejected by a closer check of its actions: {broken}")
@@ -105,21 +105,20 @@ def look_closely(climber: Climber, climb: Climb) -> Climb:
     return climb if agreement is None else climb.hold_top(agreement)
 
 
-def _check_closely(
-    guard: ActionGuard, step: Step, reporter: Climbing
-) -> tuple[Agreement | None, str | None, str | None]:
+def _check_rung(guard: ActionGuard, step: Step, reporter: Climbing) -> tuple[Agreement | None, str | None, str | None]:
     """Return how ``step`` agrees with the baseline, the limit that it breaks, and what is not judged."""
     same = guard.same
     assert same is not None  # there is nothing to check otherwise
-    reporter.stage(f"the same actions? {step.name}")
-    same.limit.begin(1)
-    try:
-        visits = plan_visits(same, step.variant)
-        agreement = step.seen_closely or same.check(step.variant, visits, CheckProgress(reporter))
-    except PolicyCallError as error:
-        return None, str(error), None
-    except NotSeenError as error:
-        return None, None, str(error)
+    agreement = step.seen_closely
+    if agreement is None:
+        reporter.stage(f"the same actions? {step.name}")
+        same.limit.begin(1)
+        try:
+            agreement = same.check(step.variant, plan_visits(same, step.variant), CheckProgress(reporter))
+        except PolicyCallError as error:
+            return None, str(error), None
+        except NotSeenError as error:
+            return None, None, str(error)
     judgement = guard.judge(step.variant, agreement)
     return agreement, judgement.broken_limit, judgement.missing_figures
 
@@ -145,7 +144,7 @@ def confirm(choosing: Choosing, climber: Climber) -> None:
             comparison = find_baseline_comparison(result, name)
             assert comparison is not None
             try:
-                agreement, comparison.broken, comparison.unjudged = _check_closely(guard, steps[name], reporter)
+                agreement, comparison.broken, comparison.unjudged = _check_rung(guard, steps[name], reporter)
             except LookInterrupted as stopped:
                 if isinstance(stopped.found, Agreement):
                     comparison.agreement = stopped.found

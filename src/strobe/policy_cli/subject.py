@@ -97,7 +97,7 @@ def measurement_options(config: SamplingFlags, phases: int | None = None) -> Opt
     from strobe.core.measure.time_limit import WorkLimit
     from strobe.core.studies.shared.measuring import Options
 
-    budget = SamplingBudget.from_flags(config.iterations, config.seconds, precision=config.interval)
+    budget = SamplingBudget.make_requested(config.iterations, config.seconds, precision=config.interval)
     return Options(
         budget=budget,
         depth=config.depth,

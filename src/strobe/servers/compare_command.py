@@ -91,7 +91,7 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
             same_frames(source, [first.wire.protocol, second.wire.protocol])
         else:
             second = LocalSide(_load_policy(config, live), source.frames)
-        budget = SamplingBudget.from_flags(config.iterations, config.seconds, usual_s=20.0)
+        budget = SamplingBudget.make_requested(config.iterations, config.seconds, usual_s=20.0)
         sides = {url: first, other: second}
         result = compare_servers(sides, first.observations, budget, config.as_fast_within, live)
     return Studied(result, vars(config), config.output_dir, config.thresholds)

@@ -171,10 +171,10 @@ def test_a_machine_that_became_busy_still_gives_the_fewest_rounds():
 def test_only_seconds_of_the_users_own_end_a_run_that_cannot_be_judged(call_s):
     seen: list[Progress] = []
     bench = Bench(a=lambda _: 1000 * call_s, b=lambda _: 800 * call_s)
-    assert bench.collect(SamplingBudget.from_flags(None, None), seen.append).rounds == 7
+    assert bench.collect(SamplingBudget.make_requested(None, None), seen.append).rounds == 7
     assert (seen[1].expected, seen[1].seconds_left) == (7, pytest.approx(5 * 1.8 * call_s))
     assert seen[1].unit == "rounds (7 are the fewest that can be judged)"
-    own = bench.collect(SamplingBudget.from_flags(None, 30.0))
+    own = bench.collect(SamplingBudget.make_requested(None, 30.0))
     assert own.rounds == max(3, 30 // (1.8 * call_s)), "their own seconds end it, after a warm-up and two samples"
     few = f"only {own.rounds - 1} samples after warm-up (the budget of 30 s was spent)"
     assert [note.startswith(few) for note in own.samples["a"].notes[:1]] == [True]

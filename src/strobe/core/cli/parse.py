@@ -34,7 +34,7 @@ C = TypeVar("C")
 
 
 class Hint(NamedTuple):
-    """What takes the place of an unknown flag.
+    """The flags that take the place of an unknown one.
 
     Args:
         text: for a reader.

@@ -73,7 +73,7 @@ class SamplingBudget:
     looking: Looking | None = None
 
     @classmethod
-    def from_flags(
+    def make_requested(
         cls, iterations: int | None, seconds: float | None, usual_s: float = 30.0, precision: float = 0.01
     ) -> Self:
         """Return the budget that a user asked for: only ``seconds`` of their own end it before it can be judged."""

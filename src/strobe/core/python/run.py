@@ -67,7 +67,7 @@ def run_verification(request: VerbArguments, guard: Guard) -> ShownAnswer[Verify
 
 
 def _options(request: VerbArguments, **how: Any) -> Options:
-    budget = SamplingBudget.from_flags(None, request.seconds, precision=request.interval)
+    budget = SamplingBudget.make_requested(None, request.seconds, precision=request.interval)
     return Options(budget, in_spread=False, **how)
 
 
