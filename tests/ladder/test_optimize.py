@@ -282,7 +282,7 @@ def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant, climb):
     plant(entry(SKIP, "vision", rank=COMPILED))
     result = climb(time_limit=10.0)
     assert outcomes(result) == {"skip=true": "not tried"}
-    assert "of the time limit of 10 s 8 s were left, too few for another try" in result.ladder.ended
+    assert "8 s of the time limit of 10 s were left, too few for another try" in result.ladder.ended
     assert result.ladder.tries[0].reason.endswith("it can save at most 67 % of a chunk")
     assert result.status == "complete"
     assert len(result.measurements[0].samples.values) >= 8

@@ -277,7 +277,7 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
 def _end_at_time_limit(climber: Climber, climb: Climb, left: Sequence[Candidate]) -> Climb:
     seconds = max(climber.remaining_to_try_s(climb), 0.0)
     which = ", all slow to build" if all(candidate.build_s for candidate in left) else ""
-    over = f"of the time limit of {climber.limit_s:.0f} s {seconds:.0f} s were left, too few for another try"
+    over = f"{seconds:.0f} s of the time limit of {climber.limit_s:.0f} s were left, too few for another try"
     ended = f"{over}, with {units.count(len(left), 'treatment')} untried{which}{left_out(climb)}"
     return replace(climb.leave(f"{seconds:.0f} s remained", left, with_build=True), ended=ended)
 
