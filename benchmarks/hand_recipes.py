@@ -183,9 +183,14 @@ class Tried:
     high: float | None = None
 
     @property
+    def is_shown(self) -> bool:
+        """Whether the interval shows a difference from the ladder's recipe."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+    @property
     def is_faster(self) -> bool:
         """Whether it is shown to be faster than the ladder's recipe by the margin."""
-        return self.ratio is not None and self.high is not None and self.ratio < 1 - MARGIN and self.high < 1
+        return self.ratio is not None and self.is_shown and self.ratio < 1 - MARGIN
 
 
 def run_strobe(arguments: list[str], folder: Path, cache: Path) -> tuple[dict[str, Any] | None, str]:
@@ -220,18 +225,21 @@ def search(flags: list[str], limit: list[str], folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compare(flags: list[str], own: str, recipes: list[str], folder: Path, cache: Path) -> list[Tried]:
+def compare(flags: list[str], own: str, recipes: list[str], folder: Path, cache: Path, iterations: int) -> list[Tried]:
     """Let ``recipes`` and the ladder's ``own`` take turns; one that cannot run is tried without the others."""
     named = {f"r{number}": text for number, text in enumerate(recipes)}
     variants = [f"--variant=ladder: {own}"] if own else []
     variants += [f"--variant={name}: {text}" for name, text in named.items()]
-    answer, printed = run_strobe(["compare", *flags, *variants, "--iterations=12"], folder, cache)
+    answer, printed = run_strobe(["compare", *flags, *variants, f"--iterations={iterations}"], folder, cache)
     names = {each["name"] for each in answer["measurements"]} if answer is not None else set()
     reference = "ladder" if own else "baseline"
     if answer is None or reference not in names:
         if len(recipes) == 1:
             return [Tried(recipes[0], why_not=printed.strip().splitlines()[-1][:200] if printed.strip() else "failed")]
-        alone = [compare(flags, own, [text], folder / f"alone{place}", cache) for place, text in enumerate(recipes)]
+        alone = [
+            compare(flags, own, [text], folder / f"alone{place}", cache, iterations)
+            for place, text in enumerate(recipes)
+        ]
         return [tried for each in alone for tried in each]
     times = {each["name"]: each["samples"]["values"] for each in answer["measurements"]}
     broken = {each["candidate"]: each.get("broken") or each.get("unjudged") for each in answer["comparisons"]}
@@ -266,14 +274,18 @@ def judge(kind: str, arguments: argparse.Namespace, work: Path) -> dict[str, Any
         )
         print(f"  {found['ended']}", *(f"  {line}" for line in found["tries"]), sep="\n", flush=True)
     cache = work / f"{kind}-search0" / "cache"  # engines that are built need not be built again
-    own, *others = [found["recipe"] for found in searches]
-    among = compare(flags, own, others, work / f"{kind}-repeats", cache) if others else []
-    ratios = [1.0, *(one.ratio for one in among if one.ratio is not None)]
+    own = searches[0]["recipe"]
+    others = [found["recipe"] for found in searches if found["recipe"] != own]  # the same recipe takes the same time
+    among = compare(flags, own, others, work / f"{kind}-repeats", cache, arguments.iterations) if others else []
+    ratios = [one.ratio if one.is_shown else 1.0 for one in among if one.ratio is not None]
+    ratios += [1.0] * (len(searches) - len(others))
     steady = sum(ratio <= (1 + MARGIN) * min(ratios) for ratio in ratios) / len(searches)
     recipes = make()[QUICK] if arguments.quick else make()
     tried: list[Tried] = []
     for begin in range(0, len(recipes), AT_ONCE):
-        some = compare(flags, own, recipes[begin : begin + AT_ONCE], work / f"{kind}-hand{begin}", cache)
+        some = compare(
+            flags, own, recipes[begin : begin + AT_ONCE], work / f"{kind}-hand{begin}", cache, arguments.iterations
+        )
         for one in some:
             figures = f"{one.ratio:.3f} × the ladder's [{one.low:.3f}, {one.high:.3f}]" if one.ratio else "–"
             print(f"  {figures}  {one.recipe}{f'  ({one.why_not})' if one.why_not else ''}", flush=True)
@@ -290,6 +302,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ACT and six recipes")
     parser.add_argument("--policies", help=f"some of {','.join(CASES)}, separated by commas")
     parser.add_argument("--repeats", type=int, default=1, help="searches of each policy")
+    parser.add_argument("--iterations", type=int, default=12, help="calls of each recipe; 6 are the fewest to judge")
     parser.add_argument("--time_limit", type=float, help="seconds of each search")
     arguments = parser.parse_args()
     asked = (arguments.policies or ("act" if arguments.quick else ",".join(CASES))).split(",")

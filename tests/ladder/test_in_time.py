@@ -19,15 +19,12 @@ def test_the_median_does_not_decide():
 
 
 def test_as_many_chunks_as_it_takes_are_enough_and_one_fewer_is_not():
-    random = np.random.default_rng(0)
     for asked in (0.5, 0.9, 0.95, 0.99):
         count = fewest_chunks(asked)
         found = judge_in_time([40.0] * count, 50.0, asked)
         assert found.outcome == "reached"
         found = judge_in_time([40.0] * (count - 1), 50.0, asked)
         assert (found.outcome, found.needed) == ("not judged", count)
-    few = judge_in_time(random.uniform(30, 51, 40), 50.0)
-    assert few.outcome == "not judged"
 
 
 def test_late_chunks_that_come_together_count_for_fewer():
@@ -40,11 +37,9 @@ def test_late_chunks_that_come_together_count_for_fewer():
 
 
 def test_a_run_says_how_long_a_burst_of_late_chunks_it_can_show():
-    few, many = judge_in_time([40.0] * 118, 50.0), judge_in_time([40.0] * 2000, 50.0)
-    assert (few.outcome, few.burst) == ("reached", 2)
-    assert many.burst == 34
+    few = judge_in_time([40.0] * 118, 50.0)
+    assert (few.outcome, few.burst, judge_in_time([40.0] * 2000, 50.0).burst) == ("reached", 2, 34)
     assert "if no more than 2 in a row are late" in describe_share(few)
-    assert judge_in_time([40.0] * 20, 50.0).burst is None
 
 
 def test_bursts_that_were_seen_count_for_what_they_are():
@@ -54,6 +49,8 @@ def test_bursts_that_were_seen_count_for_what_they_are():
     apart = np.full(1500, 40.0)
     apart[25::50] = 60.0
     assert judge_in_time(apart, 50.0).outcome == "reached"
+    apart[700:720] = 60.0  # the mean of all bursts is short still
+    assert judge_in_time(apart, 50.0).outcome == "not judged"
 
 
 @given(st.lists(st.floats(1, 100), min_size=1, max_size=80), st.floats(1, 100), st.floats(0.05, 0.99))

@@ -43,6 +43,8 @@ def test_cells_are_all_combinations_and_none_twice_whatever_its_settings_came_fr
         {"a": "9", "b": "x"},
     ]
     assert cells[0].argv == ("--policy.type=act", "--a=1", "--b=x")
+    chain = grid.cells("breakdown", [], {"a": ["1", "2"], "b": ["x", "y", "z"]}, chain=True)
+    assert [" ".join(cell.settings.values()) for cell in chain] == ["1 x", "2 x", "2 y", "2 z"]
     # Whether a setting is a flag or an axis.
     one = grid.cells("breakdown", ["--policy.type=act", "--b=x"], {"a": ["1"]})
     other = grid.cells("breakdown", ["--policy.type=act"], {"a": ["1"], "b": ["x"]})

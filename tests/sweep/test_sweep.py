@@ -44,18 +44,17 @@ def crashed_sweep(*reasons: str) -> Sweep:
 
 
 def test_it_is_shown_as_it_was_approved():
-    interrupted, second = examples.line(status="interrupted"), examples.line()
+    interrupted, second = examples.line(status="interrupted"), examples.line(chain=True)
     interrupted.cells[2].status, interrupted.cells[2].rows = "not run", []
     second.cells[0].status, second.cells[0].reason = "timed out", "no result within 9 s"
     said = {
         "all crashed alike": crashed_sweep("signal 11", "signal 11", "signal 11"),
-        "all crashed otherwise": crashed_sweep("signal 11", "exit code 3", ""),
         "interrupted": interrupted,
     }
     shown = {
         "a question and failures": examples.square(),
         "without a question": examples.line(),
-        "a cell that failed in its second repeat": second,
+        "a chain, with a cell that failed in its second repeat": second,
         "a comparison": examples.comparison(),
         "unlike machines": examples.unlike(),
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from strobe.budget.figures import denoise_part
 from strobe.budget.results import Asynchrony, Budget, Latency
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import OTHER, Plot
@@ -43,7 +44,20 @@ def answers(budget: Budget) -> list[str]:
     )
     figures += [_describe_line(budget.total)] if budget.total is not None else []
     sentences = [decision, " ".join(figures), *([f"Next: {following}"] if following else [])]
-    return [*sentences, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]
+    sentences += map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])
+    return [*sentences, *_describe_first_action(budget.latencies[-1])]
+
+
+def _describe_first_action(most: Latency) -> Iterator[str]:
+    """Yield when the first action is ready, and when it would be if it took one step (FASTER, arXiv 2603.19199)."""
+    part = denoise_part(most)
+    if part is None or most.steps < 2:
+        return
+    first_ms = most.total_ms - most.parts[part] * (most.steps - 1) / most.steps
+    yield (
+        f"First action: after {significant(most.total_ms)} ms ({most.steps} steps); after {significant(first_ms)} ms "
+        "if trained to give it after one (FASTER, arXiv 2603.19199)."
+    )
 
 
 def _describe_chunks(budget: Budget) -> tuple[str, list[str], str | None]:

@@ -63,14 +63,15 @@ def _bursts(on_time: NDArray[np.bool_]) -> float:
     """Return by how much the variance of a share grows where late chunks come in bursts: two states that take turns.
 
     The states are a Markov chain, whose autocorrelation fades by the same share from chunk to chunk: one less the
-    chances of leaving either state. Chunks that are late independently leave it at 0.
+    chances of leaving either state. A run that is longer than chance explains counts in full: a mean hides it.
     """
     late = ~on_time
-    begun = int(late[0]) + int((late[1:] & on_time[:-1]).sum())
-    if not begun or not on_time.any():
+    runs = np.diff(np.flatnonzero(np.diff(late, prepend=False, append=False)))[::2]
+    if not len(runs) or not on_time.any():
         return 1.0
-    fading = 1 - begun / int(late.sum()) - begun / int(on_time.sum())
-    return max(1.0, (1 + fading) / (1 - fading))
+    fading = 1 - len(runs) / int(late.sum()) - len(runs) / int(on_time.sum())
+    longest = int(runs.max()) if len(late) * float(late.mean()) ** int(runs.max()) < 1 - LEVEL else 1
+    return max(longest, (1 + fading) / (1 - fading))
 
 
 def _longest_burst(hits: int, chunks: int, required: float, level: float) -> int:

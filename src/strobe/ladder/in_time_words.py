@@ -14,8 +14,12 @@ def describe_share(judged: InTime) -> str:
     if judged.outcome != "reached":
         return _count(judged)
     shown = f"at least {_bound_in_words(judged.low, judged)} of all chunks, {100 * judged.level:.3g} % confidence"
-    burst = f", if no more than {judged.burst} in a row are late" if judged.burst is not None else ""
-    return f"{_count(judged)} ({shown}{burst})"
+    return f"{_count(judged)} ({shown}{describe_scope(judged)})"
+
+
+def describe_scope(judged: InTime) -> str:
+    """Return for which bursts of late chunks 'reached' holds; '' where it is not reached."""
+    return f", if no more than {judged.burst} in a row are late" if judged.burst is not None else ""
 
 
 def describe_lack(judged: InTime) -> str:

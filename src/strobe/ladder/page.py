@@ -138,7 +138,7 @@ def describe_target(name: str, median: Summary, ladder: Ladder) -> str:
     """
     target, judged = f"{ladder.target_hz:g} Hz", ladder.in_time
     if ladder.met:
-        return f"{name} reaches {target}{' by its median' if judged is None else ''}."
+        return f"{name} reaches {target}{in_words.describe_scope(judged) if judged else ' by its median'}."
     if judged is not None and judged.outcome == "not judged" and judged.needed is not None:
         return f"{name} looks able to reach {target}, not yet proven."
     undecided = judged is None and straddles(median.interval, ladder.target_ms)
@@ -153,9 +153,8 @@ def _describe_figures(result: OptimizeResult, ladder: Ladder, whole: Comparison 
     text = f"{_ms(last)} ms per chunk ({_hz(last)} Hz), {_target_ms(ladder)} ms allowed"
     if straddles(summary.interval, ladder.target_ms):
         text += f"; the median is inconclusive, {_interval_in_words(summary.interval)}"
-    judged = ladder.in_time
-    lacks = judged is not None and judged.outcome == "not judged" and judged.needed is None
-    if judged is not None:
+    if (judged := ladder.in_time) is not None:
+        lacks = judged.outcome == "not judged" and judged.needed is None
         text += f"; {in_words.describe_lack(judged) if lacks else in_words.describe_share(judged)}"
     yield f"{text}."
     if ladder.chosen == first.name:
@@ -178,13 +177,11 @@ def describe_rejections(ladder: Ladder) -> str:
 
 
 def _describe_next(result: OptimizeResult, ladder: Ladder, whole: Comparison | None) -> str | None:
-    random = "random" in result.subject.source
-    faster = whole is not None and whole.verdict.kind == "faster"
     if not ladder.met:
         return next(iter(ways(result)), None)
-    if not faster:
+    if whole is None or whole.verdict.kind != "faster":
         return None
-    if random:
+    if "random" in result.subject.source:
         return "repeat with --policy.path, because random weights say little about action drift."
     if result.command[:2] == ["strobe", "optimize"]:
         return shlex.join(
@@ -288,12 +285,8 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
     for index, rung in enumerate(ladder.rungs):
         m = result.measurement(rung.name)
         summary = m.samples.summary
-        cells = [
-            _label(index, rung),
-            units.ms(summary.median, decimals),
-            units.span(summary.interval, decimals),
-            _hz(m),
-        ]
+        cells = [_label(index, rung), units.ms(summary.median, decimals)]
+        cells += [units.span(summary.interval, decimals), _hz(m)]
         for before in (first.name, ladder.rungs[max(index - 1, 0)].name) if several else ():
             cells += _gain(_comparison(result, before, rung.name))
         cells += limits.cells(m, decimals)

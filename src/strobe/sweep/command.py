@@ -29,6 +29,7 @@ Further examples:
       --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
   strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
   strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10 --repeats=2 --dry-run
+  strobe sweep breakdown --model.type=vjepa2 --chain --grid model.size=giant,large --grid model.img_size=384,256
   strobe sweep compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --grid threads=1,2
   strobe sweep --file=grid.yaml
   strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
@@ -96,7 +97,7 @@ def study_cells(config: SweepConfig, live: Live) -> Studied | int:
         other_work = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(config, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
-        sweep.status = "complete" if ended else "interrupted"
+        sweep.status, sweep.chain = "complete" if ended else "interrupted", config.chain
         sweep.notes += other_work
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
@@ -150,7 +151,8 @@ def read(argv: Sequence[str]) -> SweepConfig:
         axes[name] = values
     if "output_dir" in given:
         raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
-    config.study, config.cells = study, grid.cells(study, document["flags"] + of_study, axes, document["cells"])
+    flags = document["flags"] + of_study
+    config.study, config.cells = study, grid.cells(study, flags, axes, document["cells"], chain=config.chain)
     return config
 
 

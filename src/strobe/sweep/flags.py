@@ -16,6 +16,8 @@ class SweepConfig:
 
     # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
     grid: list[str] = field(default_factory=list)
+    # From the first values, change one value at a time, in the order of --grid, and leave it changed.
+    chain: bool = False
     # Read the grid from a YAML file.
     file: Path | None = None
     # How often each configuration runs, each time in a process of its own.

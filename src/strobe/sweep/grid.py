@@ -115,9 +115,17 @@ def flag_text(value: object) -> str:
 
 
 def cells(
-    study: str, flags: Sequence[str], grid: Mapping[str, Sequence[str]], more: Iterable[Mapping[str, str]] = ()
+    study: str,
+    flags: Sequence[str],
+    grid: Mapping[str, Sequence[str]],
+    more: Iterable[Mapping[str, str]] = (),
+    *,
+    chain: bool = False,
 ) -> list[Cell]:
     """Every combination of the grid's values, then ``more``; none twice.
+
+    Args:
+        chain: from the first value of each axis, change one value at a time, axis by axis, and leave it changed.
 
     Raises:
         UserError: an axis that is also a flag, or nothing to vary.
@@ -130,9 +138,14 @@ def cells(
             raise UserError(f"--{name} is both a flag and an axis of the grid: leave the flag out")
     if not axes:
         raise UserError("nothing to sweep over: add --grid 'batch_size=8,16', or --file=GRID.yaml")
-    if (count := math.prod(map(len, grid.values()))) > MOST_CELLS:
+    if (count := math.prod(map(len, grid.values()))) > MOST_CELLS and not chain:
         raise UserError(f"the grid has {count:,} combinations: leave values out; {MOST_CELLS:,} are the most")
-    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if chain:
+        combinations = [{name: values[0] for name, values in grid.items()}]
+        for name, value in ((name, value) for name, values in grid.items() for value in values[1:]):
+            combinations.append({**combinations[-1], name: value})
+    else:
+        combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     by_key: dict[str, Cell] = {}
     for settings in [*(combinations if grid else []), *further]:
         argv = (*flags, *(f"--{name}={value}" for name, value in settings.items()))

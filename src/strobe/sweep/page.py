@@ -13,7 +13,7 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.sweep import sweep_plots
 from strobe.sweep.results import Cell, Scaling, Sweep
-from strobe.sweep.sweep_cells import cells, cells_in_grid_order, is_best, label, shorten
+from strobe.sweep.sweep_cells import cells, cells_in_grid_order, is_best, label, shorten, steps
 
 FITS = 4  # fits of time along an axis in the opening
 NAMED = 2  # failed configurations that an opening sentence names; the table has them all
@@ -52,6 +52,7 @@ def answers(sweep: Sweep) -> list[str]:
     shown = [fit for fit in fits if fit.effect != "ignored"]
     grows = [units.capital(line) for fit in shown for line in re.split(r"(?<=\.) ", fit.sentence)][: 2 * FITS]
     best = [line for each in sweep.best for line in (each.sentence, *each.details)]
+    best += _describe_chain(sweep)
     outcomes = list(_describe_outcomes(sweep))
     decision = [*ignored, *best, *grows] or list(_describe_range(sweep))
     if sum(cell.status == "done" for cell in sweep.cells) == len(sweep.cells):
@@ -59,6 +60,19 @@ def answers(sweep: Sweep) -> list[str]:
     retry = "" if any(cell.status == "not run" for cell in sweep.cells) else " --retry"
     following = [f"Next: {shlex.join(sweep.command)}{retry}"] if sweep.command else []
     return [*decision[:2], *following, *decision[2:], *outcomes] if decision else [*outcomes, *following]
+
+
+def _describe_chain(sweep: Sweep) -> Iterator[str]:
+    every = steps(sweep)
+    for name in dict.fromkeys(before.measurement for _, before, _ in every):
+        own = [
+            (change, before.ms.median, after.ms.median) for change, before, after in every if before.measurement == name
+        ]
+        first, last = own[0][1], own[-1][2]
+        took = f"{units.number(first, 3)} → {units.number(last, 3)} ms"
+        factors = "; ".join(f"{change}: {before / after:.3g} ×" for change, before, after in own)
+        yield f"{name}: {took} by all steps, {first / last:.3g} × as fast."
+        yield f"By step{'' if sweep.repeats > 1 else ', one run of each and so not judged'}: {factors}."
 
 
 def _describe_ignored(fit: Scaling) -> tuple[str, str]:

@@ -145,6 +145,7 @@ class Sweep(Answer):
     study: Literal["sweep"] = "sweep"
     of: str = Field(description="the study that every cell runs, e.g. 'breakdown'")
     axes: list[Axis]
+    chain: bool = Field(default=False, description="each cell changes one value of the cell before")
     repeats: int = 1
     cells: list[Cell]
     machines: list[Machine] = Field(default_factory=list, description="machines that ran cells, listed once each")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -72,6 +73,18 @@ def top_parts(of_rows: Sequence[Figures]) -> list[str]:
     return sorted(shown, key=lambda name: (name == "other", list(largest).index(name)))
 
 
+def steps(sweep: Sweep) -> list[tuple[str, data.Row, data.Row]]:
+    """Return each step of a chain: the value that it changes, and the rows of one measurement before and after it."""
+    ordered = cells_in_grid_order(sweep) if sweep.chain and len(sweep.machines) < 2 else []
+    return [
+        (data.label(dict(after.settings.items() - before.settings.items())), row_before, row_after)
+        for before, after in itertools.pairwise(ordered)
+        for row_before in before.rows
+        for row_after in after.rows
+        if row_before.measurement == row_after.measurement
+    ]
+
+
 def cells(sweep: Sweep) -> Table:
     """Return one row per cell and measurement, with all its figures; a failed cell says why instead."""
     of_rows = shares(sweep)
@@ -79,7 +92,8 @@ def cells(sweep: Sweep) -> Table:
     # The first column is a label in every renderer.
     columns = [Column(axis.name, axis.numbers is not None and i > 0) for i, axis in enumerate(sweep.axes)]
     columns += [Column("Measurement", numeric=False), *(column for column, _ in figures)]
-    columns += [Column("Predicted memory"), Column("Machine"), Column("Why", numeric=False)]
+    columns += [Column("× step before"), Column("Predicted memory"), Column("Machine"), Column("Why", numeric=False)]
+    factors = {id(after): before.ms.median / after.ms.median for _, before, after in steps(sweep)}
     held = iter(of_rows)
     rows: list[Row] = []
     kinds = []
@@ -90,13 +104,14 @@ def cells(sweep: Sweep) -> Table:
         why = None if cell.status == "done" else shorten(cell.reason) or cell.status
         if not cell.rows:
             became = "no figures" if cell.status == "done" else cell.status
-            rows.append(Row([*settings, became, *(None for _ in figures), predicted, machine, why]))
+            rows.append(Row([*settings, became, *(None for _ in figures), None, predicted, machine, why]))
             kinds.append("other")
         for row in cell.rows:
             of_row = next(held)
             shown = [figure(row, of_row) for _, figure in figures]
             partly = f"{cell.status}: {why}" if why and cell.reason else why
-            rows.append(Row([*settings, row.measurement, *shown, predicted, machine, partly]))
+            factor = f"{factors[id(row)]:.3g}" if id(row) in factors else None
+            rows.append(Row([*settings, row.measurement, *shown, factor, predicted, machine, partly]))
             kinds.append("whole" if is_best(sweep, cell, row) else "part")
     # A row gets its kind last: 'whole' would keep its figures from holding a column.
     table = Table(columns, rows).drop_empty_columns()
