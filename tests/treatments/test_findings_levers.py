@@ -18,6 +18,7 @@ from strobe.core.results.comparison import Comparison, GradientAgreement, Verdic
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Memory
 from strobe.core.results.traits import Traits, TreatmentTraits
+from strobe.core.treatments.words import BATCH_NORM
 
 PARTS = {"forward": 40.0, "backward": 50.0, "optimizer": 5.0}
 BF16, FP16, COMPILED = (
@@ -75,17 +76,14 @@ def test_what_is_found() -> None:
         "float16 that loses hardly any": (amp, run(0.9, FP16, underflow=0.001, overflow=0)),
         "accumulation that saves": ("accumulation-saves",
                                     run(1.2, make_applied_treatment("accumulate", 4), kind="slower", held=0.25)),
-        "accumulation that does not": ("accumulation-saves-nothing",
-                                       run(1.2, make_applied_treatment("accumulate", 4), kind="slower")),
+        "accumulation of BatchNorm that does not": (
+            "lever-accumulate-turns-gradient accumulation-saves-nothing",
+            run(1.2, make_applied_treatment("accumulate", 4, notes={BATCH_NORM: 20}), kind="slower", cosine=0.1)),
         "checkpoints that save": (
             "checkpointing-saves",
-            run(1.2, make_applied_treatment("checkpointing", **flagged[2]), kind="slower", held=0.5),
-        ),
-        "checkpoints that do not": ("checkpointing-saves-nothing",
-                                    run(1.2, make_applied_treatment("checkpointing"), kind="slower")),
+            run(1.2, make_applied_treatment("checkpointing", **flagged[2]), kind="slower", held=0.5)),
         "a lever that has no flag": ("lever-tf32-pays", run(0.9, make_applied_treatment("tf32", value=False))),
         "a forward": ("", run(0.7, phase="training forward")),
-        "an inference": ("", run(0.7, phase="inference")),
         "a setting that differs too": ("",
             run(0.7, BF16, make_applied_treatment("policy", None, settings={"num_steps": 2}))),
     }})  # fmt: skip

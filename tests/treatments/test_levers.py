@@ -22,7 +22,7 @@ from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
-from strobe.core.treatments.words import LEVERS
+from strobe.core.treatments.words import BATCH_NORM, LEVERS
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -196,8 +196,10 @@ def test_micro_batches_give_the_batch_s_gradient():
         return {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in done.items()}
 
     owner.loaded.preprocessor = to_double  # type: ignore[assignment]
+    with treat(subject("diffusion"), halves := Accumulate(2)):
+        assert halves.traits().notes[BATCH_NORM] > 1
     found = []
-    for treatments in ((), (Accumulate(2),), (Accumulate(4),)):
+    for treatments in ((), (halves,), (Accumulate(4),)):
         undo = Variant("it", treatments).apply(owner)
         loss = owner.gradient(wide)
         undo()

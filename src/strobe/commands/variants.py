@@ -22,7 +22,7 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_specs
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
-from strobe.core.treatments.words import AUTO, known_lever, precisions
+from strobe.core.treatments.words import AUTO, FOR_MEMORY, known_lever, precisions
 from strobe.core.treatments.words import levers as read_levers
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
@@ -182,7 +182,6 @@ def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
 
 
 # What auto tries: the last two are for memory, not for time, and no part of the combination.
-FOR_MEMORY = ("accumulate", "checkpointing")
 WORTH_TRYING = ("amp", "channels_last", "fused", "compile", *FOR_MEMORY)
 MICRO_BATCHES = 4
 

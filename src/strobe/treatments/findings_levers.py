@@ -12,19 +12,15 @@ from strobe.core.results.comparison import Comparison, GradientAgreement
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
+from strobe.core.treatments.words import BATCH_NORM, FOR_MEMORY, LEVERS
 
 MIN_GRADIENT_COSINE = 0.99  # least cosine to the baseline's gradient: under it something else is trained
 MAX_UNDERFLOW = 0.01  # share of the gradient that float16 may lose without a loss scaler
 MIN_MEMORY_SAVED = 0.05  # share of the peak: less is not worth the time that micro-batches take
 
-# Keys of the treatments that are levers of a training step.
-LEVERS = (
-    "amp", "tf32", "cudnn", "compile", "channels_last", "fused", "foreach", "forloop", "accumulate", "checkpointing",
-)  # fmt: skip
 # How lerobot-train 0.6.1 has it, where that does not depend on the policy.
 ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
-FOR_MEMORY = ("accumulate", "checkpointing")  # levers that save memory, not time
 
 
 def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
@@ -77,6 +73,10 @@ def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             noise = ""
             if same.seed_cosine is not None:
                 noise = f" Two seeds of {units.quote(comparison.baseline)} have a cosine of {same.seed_cosine:.4f}."
+            norms = ""
+            if (own := after.traits.treatment("accumulate")) is not None and BATCH_NORM in own.notes:
+                norms = f" {own.notes[BATCH_NORM]} {BATCH_NORM} use the mean and variance of a micro-batch. GroupNorm"
+                norms += " does not need them (Diffusion: --policy.use_group_norm=true)."
             yield Finding(
                 rule=f"lever-{'-'.join(_levers(after))}-turns-gradient",
                 level="warning",
@@ -84,7 +84,7 @@ def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 f"{units.quote(comparison.baseline)}",
                 found=f"{_loss(same)}{noise}",
                 why="The change is larger than rounding if the numbers fit the format, and larger than another noise "
-                "draw. Training may reach another result, or hardly learn.",
+                f"draw. Training may reach another result, or hardly learn.{norms}",
                 do="Train a few thousand steps both ways, and compare the losses, before you rely on it.",
                 evidence={"cosine": same.cosine, "loss_error": same.loss_error},
             )

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from strobe.core.errors import UserError, error_line, nearest
-from strobe.core.results.traits import TreatmentTraits
+from strobe.core.results.traits import Facts, TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
-from strobe.core.treatments.words import FORMS
+from strobe.core.treatments.words import BATCH_NORM, FORMS
 from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.quiet import quiet
@@ -32,6 +32,7 @@ class Accumulate(Treatment, key="accumulate"):
     """``micro_batches`` parts of the batch, one after the other; each draws noise of its own."""
 
     micro_batches: int
+    _batch_norms: int = field(default=0, init=False, repr=False)
     phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
@@ -39,9 +40,11 @@ class Accumulate(Treatment, key="accumulate"):
             raise UserError(f"accumulate={self.micro_batches}: a whole number of micro-batches, at least 2")
 
     def traits(self) -> TreatmentTraits:
-        return TreatmentTraits(key=self.key, value=self.micro_batches)
+        notes: Facts = {BATCH_NORM: self._batch_norms} if self._batch_norms else {}
+        return TreatmentTraits(key=self.key, value=self.micro_batches, notes=notes)
 
     def apply(self, subject: Subject) -> Undo:
+        self._batch_norms = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in subject.module.modules())
         training = require_policy(subject).training
         before, training.micro_batches = training.micro_batches, self.micro_batches
 

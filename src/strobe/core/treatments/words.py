@@ -22,6 +22,8 @@ FORMS = ("fused", "foreach", "forloop")
 CUDNN = ("benchmark", "default")  # how cuDNN chooses among its algorithms: by measuring them, or by a rule
 # Levers of a training step.
 LEVERS = ("amp", "tf32", "cudnn", "compile", "channels_last", *FORMS, "accumulate", "checkpointing")
+FOR_MEMORY = ("accumulate", "checkpointing")  # levers that save memory, not time
+BATCH_NORM = "layers of BatchNorm"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 AUTO = "auto"
