@@ -114,10 +114,9 @@ def _run(arguments: list[str]) -> int:
         print(f"strobe {__version__}")
         return 0
     command, rest = arguments[0], demo.spelt_out(arguments[0], arguments[1:])
-    known = slices.command(command)
-    if known is None:
-        script = slices.Offer[Callable[[str], str | None]]("scripts of other tools").find() or (lambda _: None)
-        raise UserError(f"unknown command '{command}': {script(command) or nearest(command, slices.commands())}")
+    if (known := slices.command(command)) is None:
+        script = slices.Offer[Callable[..., str | None]]("scripts of other tools").find() or (lambda *_: None)
+        raise UserError(f"unknown command '{command}': {script(command, rest) or nearest(command, slices.commands())}")
     from strobe.core.cli.metadata import quicken
 
     quicken()

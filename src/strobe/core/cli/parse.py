@@ -103,7 +103,7 @@ def read_all(command: str, read: Callable[[Sequence[str]], C], argv: Sequence[st
     meant = list(argv)
     while True:
         try:
-            with call_ahead_of_imports(_stop) if said else contextlib.nullcontext():
+            with call_ahead_of_imports(stop) if said else contextlib.nullcontext():
                 config = read(meant)
             if not said:
                 return config
@@ -123,7 +123,8 @@ def read_all(command: str, read: Callable[[Sequence[str]], C], argv: Sequence[st
     raise UserError("\n".join([*said, demo.restore_typed_name(f"Corrected: strobe {shlex.join([command, *meant])}")]))
 
 
-def _stop() -> None:
+def stop() -> None:
+    """End a reading of flags before anything heavy is imported. Raises UserError, without words."""
     raise UserError
 
 

@@ -6,9 +6,13 @@ A likeness alone misleads: ``--num_frames`` resembles ``--env.num_envs``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from strobe.core.cli.parse import Hint
+from strobe.core import slices
+from strobe.core.cli.live import call_ahead_of_imports
+from strobe.core.cli.parse import Hint, parse, read_all, stop
+from strobe.core.errors import UserError
 
 # After the flag of LeRobot's command: "-- --num_workers" is one that comes after the --.
 THEIRS = "-- "
@@ -183,10 +187,28 @@ SCRIPTS = {
 }
 
 
-def find_script(name: str) -> str | None:
-    """Say what answers instead of a former script (``profile_vjepa2.py``); None for another name."""
+def find_script(name: str, argv: Sequence[str]) -> str | None:
+    """Say what answers instead of a former script (``profile_vjepa2.py``) with its flags; None for another name."""
     page, command = SCRIPTS.get(name.removesuffix(".py").removesuffix(".sh"), (None, ""))
-    return f"it is `strobe {command}` here; docs/coming-from/{page}.md lists its flags" if page else None
+    if page is None:
+        return None
+    text = f"it is `strobe {command}` here; docs/coming-from/{page}.md lists its flags"
+    return f"{text}\n{_translate(*shlex.split(command), argv=argv)}" if argv else text
+
+
+def _translate(command: str, *own: str, argv: Sequence[str]) -> str:
+    """Return what a former script's ``argv`` is for ``command``, whose ``own`` flags say of what it is asked."""
+    given = {flag.partition("=")[0].replace("-", "_") for flag in argv}
+    asked = [flag for flag in own if flag == "--" or any(word in flag for word in (".type=", "phases=", "profile="))]
+    meant = [*(flag for flag in asked if flag.partition("=")[0].replace("-", "_") not in given), *argv]
+    run = slices.load(slices.commands()[command].module).run
+    try:
+        with call_ahead_of_imports(stop):
+            read_all(command, run.read or partial(parse, run.config), meant)
+    except UserError as error:
+        if str(error):
+            return str(error)
+    return f"Corrected: strobe {shlex.join([command, *meant])}"
 
 
 def hint(name: str, has: Callable[[str], bool]) -> Hint | None:
