@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from simulated.claim import Claim
 
-ROOMS = ("speed", "stopping", "episodes", "history", "ladders", "sweeps", "sameness", "robots")
+ROOMS = ("speed", "stopping", "episodes", "history", "ladders", "sweeps", "sameness", "robots", "queues")
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 Each kind of file that Strobe reads (recordings, results, traces, exports, checkpoints, recipes, sweeps, trials,
 episodes, answers of policy servers) is written soundly, and changed by hypothesis over and over. No change may run
 code, hang, take over 1 GB more, end in a traceback, or tell a better story than the sound file: of a recording any
-change is told, or changes nothing of the answer; of what must be whole, a part is refused.
+change is told, or changes nothing of the answer; of what must be whole, a part is refused. Faults that no
+chance would make follow, each with a sound twin.
 
     python benchmarks/hostile_files.py              2,500 changes, some minutes
     python benchmarks/hostile_files.py --quick      200
@@ -28,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from common.hostile_kinds import DAMAGED, KINDS, Kind
+from common.hostile_planted import PLANTED
+from common.hostile_planted import judge as judge_planted
 from common.shared import finish
 
 WHOLE, QUICK = 2_500, 200  # changes, of all kinds together
@@ -131,6 +134,48 @@ def judge(kind: Kind, file: Path, sound: bytes, told: Any, how: str, data: bytes
     return "a part passes for the whole" if kind.whole and how == "cut" and says == told else ""
 
 
+def limit_process(ran: list[str]) -> None:
+    """Limit the memory of this process, let its alarm raise `Hung`, and note what it runs in ``ran``."""
+
+    def alarm(*_: object) -> None:
+        raise Hung
+
+    def audit(event: str, given: tuple[Any, ...]) -> None:
+        if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"):
+            ran.append(f"{event}{given}"[:200])
+
+    signal.signal(signal.SIGALRM, alarm)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.RLIM_INFINITY))
+    sys.addaudithook(audit)
+
+
+def plant(number: int) -> dict[str, Any]:
+    """Return what is wrong with a planted fault and with its sound twin; run in a process of its own."""
+    planted, ran, faults = PLANTED[number], list[str](), list[str]()
+    kind = KINDS[planted.kind]
+    for hostile, change in ((True, planted.hostile), (False, planted.twin)):
+        with tempfile.TemporaryDirectory() as folder:
+            file = kind.write(Path(folder))
+            kind.read(file)  # what is imported for it is none of the file's memory
+            try:
+                change(file)
+                if hostile:
+                    limit_process(ran)
+                signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+                says = kind.read(file)
+                fault = judge_planted(planted, says) if hostile else None
+            except kind.refuses as error:
+                line = "\n" not in str(error)
+                fault = None if hostile and line else f"an error of several lines: {error}" if hostile else str(error)
+            except BaseException as error:
+                fault = f"{type(error).__name__}: {error}"
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        faults += [f"{'hostile' if hostile else 'sound'}: {fault}"] if fault else []
+    return {"faults": faults, "ran": ran}
+
+
 def fuzz_kind(name: str, examples: int) -> dict[str, Any]:
     """Return what `examples` changes of a kind came to; run in a process of its own."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -142,17 +187,7 @@ def fuzz_kind(name: str, examples: int) -> dict[str, Any]:
         sound = file.read_bytes()
         told = kind.read(file)
 
-        def alarm(*_: object) -> None:
-            raise Hung
-
-        def audit(event: str, given: tuple[Any, ...]) -> None:
-            if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"):
-                ran.append(f"{event}{given}"[:200])
-
-        signal.signal(signal.SIGALRM, alarm)
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.RLIM_INFINITY))
-        sys.addaudithook(audit)
+        limit_process(ran)
 
         @seed(57)
         @settings(
@@ -197,6 +232,16 @@ def main() -> None:
         figures["changes"] += found["changes"]
         figures["faults"] |= {f"{name}, {fault}": times for fault, times in found["faults"].items()}
         figures["ran"] += found["ran"]
+    for number, planted in enumerate(PLANTED):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as alone:
+            try:
+                found = alone.submit(plant, number).result()
+            except BrokenProcessPool:
+                found = {"faults": ["its process ended"], "ran": []}
+        print(f"{planted.name}: {'; '.join(found['faults']) or 'refused or told, and its sound twin read'}", flush=True)
+        figures["faults"] |= {f"{planted.name}, {fault}": 1 for fault in found["faults"]}
+        figures["ran"] += found["ran"]
+    figures["planted"] = len(PLANTED)
     finish(figures, holds=not figures["faults"] and not figures["ran"] and figures["changes"] >= 0.95 * total)
 
 

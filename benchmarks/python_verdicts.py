@@ -111,7 +111,7 @@ def queues(count: int) -> dict[str, float]:
 
 
 def judge_unfinished() -> dict[str, int]:
-    """Return how many calls hand out work that goes on, and how many of them get a verdict on their time."""
+    """Return how many calls hand out work that goes on, how many get a verdict, and how many that wait for it do."""
     pool, given = ThreadPool(1), np.ones(3)
 
     def work(x: np.ndarray) -> np.ndarray:
@@ -125,13 +125,25 @@ def judge_unfinished() -> dict[str, int]:
         "a lambda": lambda x: lambda: work(x),
         "None while a thread works": lambda x: pool.apply_async(work, (x,)) and None,
     }
-    judged = 0
-    with ThreadPoolExecutor(1) as futures, contextlib.redirect_stderr(io.StringIO()):
-        for call in kinds.values():
+    waits: dict[str, Callable[[Any], Any]] = {
+        "a result of a pool": lambda x: pool.apply_async(work, (x,)).get(),
+        "a future": lambda x: futures.submit(work, x).result(),
+        "a partial": functools.partial(work),
+    }
+
+    def count_judged(calls: dict[str, Callable[[Any], Any]]) -> int:
+        judged = 0
+        for call in calls.values():
             with contextlib.suppress(UserError):
                 answer = strobe.compare({"A": work, "B": call}, given, seconds=0.3)
                 judged += not repr(answer).startswith("Not judged")
-    return {"unfinished": len(kinds), "unfinished_judged": judged}
+        return judged
+
+    with ThreadPoolExecutor(1) as futures, contextlib.redirect_stderr(io.StringIO()):
+        return {
+            "unfinished": len(kinds), "unfinished_judged": count_judged(kinds),
+            "finished": len(waits), "finished_judged": count_judged(waits),
+        }  # fmt: skip
 
 
 def main() -> None:
@@ -176,7 +188,7 @@ def main() -> None:
     console.print(f"queues of actions, simulated: {simulated}")
     sound = all(rate <= WRONG for rate in simulated.values())
     simulated |= judge_unfinished()
-    sound = sound and not simulated["unfinished_judged"]
+    sound = sound and not simulated["unfinished_judged"] and simulated["finished_judged"] == simulated["finished"]
     rates = meets_upper_bar(count, claims["itself"], FALSE) and meets_lower_bar(count, claims["planted"], FOUND)
     finish(figures | simulated, sound and rates)
 

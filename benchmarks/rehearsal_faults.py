@@ -43,12 +43,54 @@ class Case:
     given: tuple[str, ...] = ACT
     robot: str = "so101_follower"
     may: frozenset[str] = field(default_factory=frozenset)  # follow from the fault in some runs
+    code: str = ""  # what else is planted: it runs before the command
 
 
 def case(
     name: str, faults: list[str], due: str, given: tuple[str, ...] = ACT, may: str = "", robot: str = "so101_follower"
 ) -> Case:
     return Case(name, tuple(faults), frozenset(due.split()), given, robot, frozenset(may.split()))
+
+
+def planted(name: str, code: str, due: str, may: str = "") -> list[Case]:
+    """A fault in LeRobot's own classes, and its sound twin: the same code, in which PLANTED is False."""
+    rules, also = frozenset(due.split()), frozenset(may.split())
+    return [
+        Case(name, (), rules, may=also, code=f"PLANTED = True\n{code}"),
+        Case(f"sound: {name}", (), frozenset(), code=f"PLANTED = False\n{code}"),
+    ]
+
+
+NAN = """
+from lerobot.policies.act.modeling_act import ACTPolicy
+inner, calls = ACTPolicy.select_action, []
+def select_action(self, *args, **kwargs):
+    calls.append(1)
+    return inner(self, *args, **kwargs) * (float("nan") if PLANTED and len(calls) > 120 else 1)
+ACTPolicy.select_action = select_action
+"""
+RAISES = """
+from lerobot.robots.so_follower.so_follower import SOFollower
+inner = SOFollower.disconnect
+def disconnect(self):
+    if PLANTED:
+        raise RuntimeError("the bus is gone")
+    inner(self)
+SOFollower.disconnect = disconnect
+"""
+HANGS = f"""
+import time
+from lerobot.robots.so_follower.so_follower import SOFollower
+inner, begun = SOFollower.get_observation, []
+def get_observation(self):
+    begun.append(time.monotonic())
+    first = begun[min(1, len(begun) - 1)]
+    if PLANTED and begun[-1] - first > {SECONDS} - 0.034 and len(begun) > 200:
+        time.sleep(3)
+    return inner(self)
+SOFollower.get_observation = get_observation
+"""
+START = "import sys\nfrom strobe.core.cli.main import main\nsys.exit(main())"
 
 
 CASES = [
@@ -86,6 +128,9 @@ CASES = [
     case("nothing, two arms", [], "", robot="bi_so_follower"),
     case("damaged answers of the right arm", [f"corrupt,servo=6,arm=right,when={second}" for second in (1, 2, 3)],
          "damaged-answers", robot="bi_so_follower"),
+    *planted("a policy that gives NaN", NAN, "not-finite", may="torque-left-on"),
+    *planted("a disconnect that raises", RAISES, "torque-left-on"),
+    *planted("a bus that hangs in the last tick", HANGS, "device-stall"),
 ]  # fmt: skip
 
 
@@ -97,7 +142,8 @@ def find_fired_rules(one: Case, folder: Path) -> tuple[set[str], str]:
         "--task=push", "--fps=30", f"--duration={SECONDS}", "--play_sounds=false", "--return_to_initial_position=false",
         *one.given,
     ]  # fmt: skip
-    command = [sys.executable, "-m", "strobe.core.cli.main", "rehearse", f"--output_dir={folder}", *ours, "--", *theirs]
+    code = f"{one.code}\n{START}"
+    command = [sys.executable, "-c", code, "rehearse", f"--output_dir={folder}", *ours, "--", *theirs]
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
     )

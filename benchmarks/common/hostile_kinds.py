@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,9 @@ def _read_trace(file: Path) -> Any:
 
 
 def _export(folder: Path) -> Path:
+    from strobe.export.carried import policy as carried
+    from strobe.export.folder import seal
+
     state = {"name": "observation.state", "offset": [0.0], "divisor": [1.0], "times": 1.0, "plus": 0.0, "bins": 256}
     prompt = {"text": "{task}", "cleaned": True, "state": state, "tokenizer": "tokenizer.json", "length": 48}
     about = {
@@ -143,7 +147,11 @@ def _export(folder: Path) -> Path:
         "inputs": [{"name": "observation.state", "shape": [1, 6], "dtype": "float32"}],
         "noise": [{"kind": "normal", "shape": [1, 50, 6]}], "prompt": prompt, "chunk": [1, 50, 6], "actions": [],
     }  # fmt: skip
+    shutil.copy(carried.__file__, folder / "policy.py")
+    for name in ("policy.onnx", "tokenizer.json"):
+        (folder / name).write_bytes(b"weights")
     (folder / "export.json").write_text(json.dumps(about, indent=1))
+    seal(folder)
     return folder / "export.json"
 
 

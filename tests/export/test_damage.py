@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from strobe.export.exported import ExportedPolicy
 from strobe.export.folder import seal
 
 STATE, IMAGE = "observation.state", "observation.images.front"
+STATE_IN_PROMPT = {"name": STATE, "offset": [0.0], "divisor": [1.0], "times": 1.0, "plus": 0.0, "bins": 256}
+PROMPT = {"text": "{task}", "cleaned": True, "state": STATE_IN_PROMPT, "tokenizer": None, "length": 48}
 FITTING = {STATE: np.zeros((1, 6), np.float32), IMAGE: np.ones((1, 3, 8, 8), np.float32)}
 
 
@@ -67,11 +71,15 @@ def flip(file: Path) -> None:
         (lambda folder: flip(folder / "policy.py"), "policy.py has changed"),
         (lambda folder: say(folder, chunk=[1, 4, 7]), "export.json has changed"),
         (lambda folder: (folder / "policy.onnx").unlink(), "policy.onnx cannot be read"),
+        (lambda folder: (folder / "json.py").write_text(""), "json.py hides a module of Python's"),
+        (lambda folder: (folder / "numpy").mkdir() or (folder / "numpy/__init__.py").touch(), "numpy hides a module"),
     ],
 )
 def test_the_damaged_file_is_named_before_anything_is_run(
     damage: Callable[[Path], None], named: str, folder: Path
 ) -> None:
+    (folder / "my_robot.py").touch()
+    (folder / "code").mkdir()
     ExportedPolicy(folder)
     load_echo_program(folder)
     damage(folder)
@@ -86,12 +94,22 @@ def test_the_damaged_file_is_named_before_anything_is_run(
     "odd", [
         {"prompt": 5}, {"inputs": {}}, {"files": {"../outside": ""}}, {"precision": "int8"}, {"format": "torch"},
         {"files": {}}, {"noise": [{"kind": "normal", "shape": [10**6] * 2}]}, {"noise": [{"kind": [], "shape": [1]}]},
+        {"prompt": PROMPT | {"length": 10**9}}, {"prompt": PROMPT | {"state": STATE_IN_PROMPT | {"bins": 10**12}}},
     ])  # fmt: skip
 def test_odd_values_in_the_manifest_are_a_line(odd: dict[str, Any], folder: Path) -> None:
     say(folder, **odd)
     seal(folder) if "files" not in odd else None
     with pytest.raises(UserError, match=r"export\.json has an invalid value for|export the policy again"):
         ExportedPolicy(folder)
+
+
+def test_a_prompt_of_the_usual_size_is_read_and_its_program_imports_nothing_beside_it(folder: Path) -> None:
+    say(folder, prompt=PROMPT)
+    seal(folder)
+    ExportedPolicy(folder)
+    (folder / "json.py").write_text("raise SystemExit('imported')")
+    ran = subprocess.run([sys.executable, folder / "policy.py"], capture_output=True, text=True, check=False)
+    assert "json.py hides a module of Python's that is needed" in ran.stderr.splitlines()[-1]
 
 
 def test_what_an_export_may_do_is_not_taken_from_its_folder(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lerobot.rollout import context
 
-from strobe.loops.first_look import looked_at_first
+from strobe.loops.first_look import FirstLook
 
 
 class Arm:
@@ -31,7 +31,7 @@ class Arm:
 def run(arm: Any, monkeypatch: pytest.MonkeyPatch, look: Any) -> None:
     """Connect and observe as ``build_rollout_context`` does, then three ticks."""
     monkeypatch.setattr(context, "make_robot_from_config", lambda _: arm)
-    with looked_at_first(look):
+    with FirstLook(look):
         made: Any = context.make_robot_from_config(None)  # pyright: ignore[reportArgumentType]
         made.configure()
         for _ in range(4):

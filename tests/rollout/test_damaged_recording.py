@@ -10,7 +10,7 @@ import pytest
 from support.examples.made_up_rollout import header, rtc
 
 from strobe.core.errors import UserError
-from strobe.loops.event_log import Log
+from strobe.loops.event_log import Log, _End
 from strobe.loops.recorded_run import load
 from strobe.replay.results import Changes
 from strobe.replay.run import Options, replay_run
@@ -67,9 +67,21 @@ def _more_after_the_end(data: bytes) -> bytes:
     return data + data.splitlines(keepends=True)[1]
 
 
-@pytest.mark.parametrize(
-    "damage", [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end]
-)
+def _run_back(data: bytes) -> bytes:
+    """Put the ticks of the second half an hour earlier, and write an end that fits."""
+    head, *lines, _ = data.splitlines(keepends=True)
+    batches = [json.loads(line) for line in lines]
+    for event in (event for batch in batches[len(batches) // 2 :] for event in batch if event[0] == "tick"):
+        event[1] -= 3_600 * 10**9
+    end = _End()
+    written = [end.add(head), *(end.add(json.dumps(batch)) for batch in batches)]
+    return b"".join([*written, json.dumps(end.to_json()).encode()])
+
+
+DAMAGES = [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end, _run_back]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_lost_is_said_first(damage, sound: Path) -> None:
     whole = recover_rollout(sound).result.rollout
     assert whole.queue.starved > 100
@@ -111,6 +123,7 @@ ODD = [
     [["tick"], 1], ["at", 5], ["at", [None]], ["at", ["x"]], ["values", 1, [[1]]], ["pick", 1, []],
     ["camera", 1, [], 1], ["bus", 1], ["upload", 1, 1, 1, 1, 1, 1, [1]], ["trip", 1, 1, 1, 1, [1], 1, 1],
     ["s", 5, 1, 2, 1], ["s", "x", 2, 1, 1, 1], ["cadence", {}], ["role", [], []],
+    ["s", "x", 2, 1, 1], ["bus", 5, 4, 0, 0, 0, 0, 0, ""], ["get", 5, 4, 1, 1, 1, 1],
 ]  # fmt: skip
 
 

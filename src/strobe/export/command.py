@@ -116,7 +116,8 @@ def study(config: ExportConfig, live: Live) -> Studied:
     result = verify_export(subject, config, config.to, live)
     said = " ".join(shown.answers(result))
     folder.write_readme(config.to, said)
-    result.notes += [f"exported to {config.to}: {folder.size(config.to)}", *recipe_notes(config.recipe)]
+    size = sum(file.stat().st_size for file in config.to.iterdir())
+    result.notes += [f"exported to {config.to}: {size / 2**20:,.1f} MiB", *recipe_notes(config.recipe)]
     if outside:
         result.notes.append(
             f"of {config.recipe}, not in the export: {', '.join(treatment.written for treatment in outside)}. They say "

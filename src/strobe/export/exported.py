@@ -22,7 +22,7 @@ from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.recipe import RecipeTreatment
 from strobe.core.treatments.treatment import FOR_INFERENCE, PROCESS, Treatment, Undo
-from strobe.export.carried.policy import MANIFEST, describe_damage
+from strobe.export.carried.policy import MANIFEST, describe_damage, describe_hiding
 from strobe.export.formats import FORMATS
 from strobe.export.prompt import is_form
 from strobe.export.whole import preprocessed_tensors, split
@@ -66,7 +66,7 @@ def manifest(folder: Path) -> dict[str, Any]:
         odd = [name for name, right in sound.items() if not right]
     if odd:
         raise UserError(f"{folder}: {MANIFEST} has an invalid value for {odd[0]}: export the policy again")
-    if damage := describe_damage(folder, said):
+    if damage := describe_hiding(folder) or describe_damage(folder, said):
         raise UserError(damage)
     return said
 

@@ -48,12 +48,9 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
     """Export ``subject`` into ``folder``, which is empty or not there. ``stage`` is told what is being done.
 
     Raises:
-        UserError: the policy cannot be exported, with the reason; the folder holds something; a package is missing;
-            the memory that it takes is not there.
+        UserError: it cannot be exported, with the reason; a package is missing; the memory that it takes is not there.
     """
     require(wanted.format)
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: use another folder with --to")
     if subject.device.type != "cpu":
         raise UserError(f"strobe export traces on the CPU, but the policy is on {subject.device}: use --device=cpu")
     weights = 4 * numbers(subject.module.parameters())
@@ -138,13 +135,9 @@ Images are floats from 0 to 1, channels first, as LeRobot gives them. The answer
     (folder / README).write_text(text)
 
 
-def size(folder: Path) -> str:
-    """Return the bytes of the folder's files, in words."""
-    return f"{sum(file.stat().st_size for file in folder.iterdir()) / 2**20:,.1f} MiB"
-
-
 def _manifest(subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: JsonObject | None) -> JsonObject:
-    inputs = [{"name": n, "shape": list(v.shape), "dtype": _dtype(v.dtype)} for n, v in made.inputs.items()]
+    dtypes = {name: str(value.dtype).removeprefix("torch.") for name, value in made.inputs.items()}
+    inputs = [{"name": n, "shape": list(v.shape), "dtype": dtypes[n]} for n, v in made.inputs.items()]
     into = FORMATS[wanted.format]
     return {
         "format": wanted.format,
@@ -177,10 +170,6 @@ def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> JsonObject
         "side": step.padding_side,
         "pad": int(getattr(tokenizer, "pad_token_id", 0) or 0),
     }
-
-
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _reason(error: Exception) -> str:

@@ -17,6 +17,7 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 TASK, STATE = "{task}", "{state}"
 TRIED = ("strobe", "pick_up the\ncube ")  # tasks whose prompts must come out the same
 OBSERVATIONS = 4
+MOST = 2**16  # tokens of a prompt, and bins of a number
 _RANGES = {
     NormalizationMode.QUANTILES: ("q01", "q99"),
     NormalizationMode.QUANTILE10: ("q10", "q90"),
@@ -77,11 +78,14 @@ def is_form(data: Any) -> bool:
     known = {"text": str, "cleaned": bool, "state": dict | None, "tokenizer": str | None, "length": int | None}
     if not isinstance(data, dict) or not all(isinstance(data.get(name), kind) for name, kind in known.items()):
         return False
+    if (data["length"] or 0) > MOST:
+        return False
     state = data["state"]
     return state is None or (
         isinstance(state.get("name"), str)
         and all(_are_numbers(state.get(name)) for name in ("offset", "divisor"))
         and all(_are_numbers([state.get(name)]) for name in ("times", "plus", "bins"))
+        and state["bins"] in range(1, MOST)
     )
 
 
@@ -102,21 +106,15 @@ def find_prompt(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
         prepared = prepare(dict(subject.observation(index)))
         numbers = {name: value.numpy() for name, value in prepared.items() if isinstance(value, Tensor)}
         seen += [(task, numbers, _text(subject, words, index, task)) for task in TRIED]
-    first = seen[0][2]
-    for known in _forms(words, first):
+    first, state = seen[0][2], _state(words)
+    forms = [Prompt(first.replace(TRIED[0], TASK, 1))]
+    for known in forms if state is None else [*forms, Prompt(_PI05, cleaned=True, state=state)]:
         if all(known.write_prompt(task, numbers) == text for task, numbers, text in seen):
             return known
     raise UserError(
         f"{subject.info.name} cannot be exported: its processors write more than the task into the prompt "
         f"('{' '.join(first.split())[:60]}'), in a form that Strobe does not know"
     )
-
-
-def _forms(words: object, text: str) -> list[Prompt]:
-    forms = [Prompt(text.replace(TRIED[0], TASK, 1))]
-    if (state := _state(words)) is not None:
-        forms.append(Prompt(_PI05, cleaned=True, state=state))
-    return forms
 
 
 def _state(words: Any) -> StateInPrompt | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -127,16 +128,13 @@ def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int)
 
 def _own_inputs(subject: PolicySubject, observation: Observation, index: int) -> list[Entry]:
     own, made = preprocessed_tensors(split(subject).words, observation), record(subject, index)
-    given = [_entry(name, own[name]) for name in made.inputs]
-    draws = [_entry(f"draw {number}", drawn, "noise") for number, (_, drawn) in enumerate(made.noise, 1)]
-    return _sort_by_stage([*given, *draws])
+    return _entries({name: own[name] for name in made.inputs}, (drawn for _, drawn in made.noise))
 
 
 def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: Observation, seed: int) -> list[Entry]:
     given, noise = export.prepare_inputs(subject, observation, seed)
-    arrays = [_entry(name, torch.from_numpy(np.asarray(value))) for name, value in given.items()]
-    draws = [_entry(f"draw {number}", torch.from_numpy(drawn), "noise") for number, drawn in enumerate(noise, 1)]
-    return _sort_by_stage([*arrays, *draws])
+    arrays = {name: torch.from_numpy(np.asarray(value)) for name, value in given.items()}
+    return _entries(arrays, map(torch.from_numpy, noise))
 
 
 def _chunks(
@@ -162,7 +160,9 @@ def _is_affine(own: Tensor, exported: Tensor, moved: Tensor) -> bool:
     return bool((left.norm(dim=0) <= MARGIN * rounding).all() and (centred.norm(dim=0) > MARGIN * rounding).all())
 
 
-def _sort_by_stage(entries: list[Entry]) -> list[Entry]:
+def _entries(arrays: Mapping[str, Tensor], noise: Iterable[Tensor]) -> list[Entry]:
+    entries = [_entry(name, value) for name, value in arrays.items()]
+    entries += [_entry(f"draw {number}", drawn, "noise") for number, drawn in enumerate(noise, 1)]
     return sorted(entries, key=lambda entry: ("inputs", "tokens", "noise").index(entry.key[0]))
 
 

@@ -111,9 +111,8 @@ def record(subject: PolicySubject, index: int = 0) -> Recording:
     """
     processors = split(subject)
     observation = subject.observation(index)
-    prompt = None
-    if processors.tokenizer is not None:
-        prompt = find_prompt(subject, processors.prepare, processors.words)
+    words = processors.tokenizer is not None
+    prompt = find_prompt(subject, processors.prepare, processors.words) if words else None
     with _Recorded() as recorded:
         chunk = subject.answer(dict(observation), subject.seed + index)
     inputs = preprocessed_tensors(processors.words, observation)

@@ -337,6 +337,8 @@ _TYPES: dict[object, Callable[[Any], bool]] = {
 _FIELDS = {
     kind: [_TYPES[field] for field in get_type_hints(record).values()] for kind, record in RECORDS.items()
 }  # fmt: skip
+_HINTS = {kind: [name.removesuffix("_ns") for name in get_type_hints(record)] for kind, record in RECORDS.items()}
+_SPANS = {kind: names.index("start") + 1 for kind, names in _HINTS.items() if {"start", "end"} <= set(names)}
 _STAMPS = {"upload": (5, 7), "trip": (8, 5)}  # how many, and their place in the row: see `remote_server`
 
 
@@ -356,4 +358,6 @@ def decode(row: Any) -> object:
         raise TypeError(f"{record.__name__} has fields of other types")
     if (stamps := _STAMPS.get(row[0])) and row[stamps[1]] is not None and len(row[stamps[1]]) != stamps[0]:
         raise TypeError(f"{record.__name__} has another number of stamps")
+    if (start := _SPANS.get(row[0])) and row[start + 1] < row[start]:  # the end stands behind it
+        raise TypeError(f"{record.__name__} ends before it begins")
     return event

@@ -8,7 +8,7 @@ observation is read right before that. Where a driver connects in another way, L
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from strobe.core.timeline.layers import Call
@@ -17,29 +17,27 @@ from strobe.loops.instrument import Instrument
 Look = Callable[[Mapping[str, Any], bool], object]
 
 
-def looked_at_first(look: Look | None) -> AbstractContextManager[object]:
-    """Return a context that calls ``look`` once with the first observation of the rollout that runs in the block.
+class FirstLook(Instrument):
+    """Calls ``look`` once with the first observation of the rollout that runs in the block.
+
+    It wraps the classes' methods and not the robot's, since a cycle of references would keep its torque on.
 
     Args:
         look: takes the observation and whether the driver had yet to configure the arm. What it raises is dropped: the
             robot is connected, and nothing may keep LeRobot from putting it to rest. None: nothing is looked at.
     """
-    return nullcontext() if look is None else FirstLook(look)
 
-
-class FirstLook(Instrument):
-    """Wraps the classes' methods and not the robot's, since a cycle of references would keep its torque on."""
-
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look | None) -> None:
         super().__init__()
         self._look, self._before_torque = look, False
         self._own = ExitStack()  # closed with the first observation: the loop pays nothing
 
     def __enter__(self) -> FirstLook:
-        from lerobot.rollout import context
+        if self._look is not None:
+            from lerobot.rollout import context
 
-        self._body.callback(self._own.close)
-        self._wrap(context, "make_robot_from_config", self._make_robot)
+            self._body.callback(self._own.close)
+            self._wrap(context, "make_robot_from_config", self._make_robot)
         return self
 
     def _make_robot(self, inner: Call, *args: object, **kwargs: object) -> object:
@@ -61,5 +59,6 @@ class FirstLook(Instrument):
         observation: Any = inner(robot, *args, **kwargs)
         self._own.close()
         with suppress(Exception):
+            assert self._look is not None
             self._look(observation, self._before_torque)
         return observation

@@ -6,6 +6,7 @@ Studies of rollouts, replays and remote inference read no event themselves: all 
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -185,7 +186,7 @@ class _Recording:
 
     def read_windows(self) -> Iterator[_Window]:
         """Yield all that was recorded, in order; what lies in no turn event by event: a server has nothing else."""
-        start, recorded, running = None, list[object](), False
+        start, recorded, running, latest = None, list[object](), False, -math.inf
         for row in self.rows:
             try:
                 event = decode(row)
@@ -194,9 +195,11 @@ class _Recording:
                 continue
             if event is None or not (running or type(event) in AT_ANY_TIME):
                 continue
-            if isinstance(event, events.TickBegan):
+            if isinstance(event, events.TickBegan) and event.start < latest:  # no clock of a recording runs back
+                self.odd += 1
+            elif isinstance(event, events.TickBegan):
                 yield _Window(start, recorded, event.start)
-                start, recorded = event.start, []
+                start, recorded, latest = event.start, [], event.start
             elif isinstance(event, events.LoopEnded):
                 yield _Window(start, recorded, event.at)
                 start, recorded = None, []

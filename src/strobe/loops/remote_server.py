@@ -12,6 +12,7 @@ inputs were prepared, preprocessed, predicted and postprocessed, when the chunk 
 from __future__ import annotations
 
 import functools
+import math
 import pickle
 import threading
 import time
@@ -30,6 +31,7 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.policies import lerobot_policies
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log, opener
+from strobe.loops.events import Row
 from strobe.loops.header import Header, make_subject, parse_config
 from strobe.loops.instrument import SLEEP, Call, LoopWatch, make_stand_in_module
 from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, observation_key
@@ -260,7 +262,14 @@ class ServerWatch(LoopWatch):
             here.failure = self._failing("GetActions", error)
             raise
         here.done, here.length = host_ns(), len(result)
+        self.log.append((_value_rows, here.done, result))
         return result
+
+
+def _value_rows(at: int, actions: Sequence[Any]) -> list[Row]:
+    """Return the event of a chunk's first action with a number that is not finite; of its first where it has none."""
+    values = [each.get_action().flatten().tolist() for each in actions]
+    return [("values", at, next((one for one in values if not all(map(math.isfinite, one))), values[0]))]
 
 
 def make_header(server: Any, path: str) -> Header:

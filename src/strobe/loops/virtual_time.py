@@ -119,7 +119,7 @@ class _Loop:
 
     def __init__(self, setting: Setting, latencies: Iterator[int], inputs: EngineInputs, options: PlayOptions) -> None:
         self.setting, self.latencies, self.inputs, self.options = setting, latencies, inputs, options
-        self._seed_call = options.seed_call or (lambda calls: _seed(options.seed + calls))
+        self._seed_call = options.seed_call or (lambda calls: torch.manual_seed(options.seed + calls))
         self.now: float = 0
         self.over = False
         self.failed: str | None = None
@@ -210,7 +210,8 @@ class _Loop:
                             played.actions.append(Action(self.chunk, action.tolist(), joined))
                         joined = True
                         interpolator.add(action.cpu())
-                depth = self._depth()
+                left = self.queue.remaining() if self.queue is not None else actions_left(inputs.policy)
+                depth = left if left >= 0 else None
                 command = interpolator.get()
                 joined = joined and command is not None
             sent = command is not None
@@ -243,10 +244,6 @@ class _Loop:
         at = round(self.now)
         self.played.calls.append(Call(at, at + waited, actions_left(inputs.policy) + 1))
         return action, waited
-
-    def _depth(self) -> int | None:
-        depth = self.queue.remaining() if self.queue is not None else actions_left(self.inputs.policy)
-        return depth if depth >= 0 else None
 
     def predicting(self) -> contextlib.AbstractContextManager[object]:
         """Return a context in which a call of the policy takes the time that it is given."""
@@ -285,7 +282,3 @@ class _Loop:
         self.observed = call.observed_ns
         call.merge(round(self.now), delay, executed, queue.remaining())
         self.played.calls.append(call)
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)

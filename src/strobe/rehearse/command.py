@@ -128,7 +128,7 @@ def read(argv: Sequence[str]) -> RehearseConfig:
 def study(config: RehearseConfig, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
-        from strobe.loops.first_look import looked_at_first
+        from strobe.loops.first_look import FirstLook
         from strobe.rehearse.run import rehearse
         from strobe.rehearse.stage import RehearsalOptions
 
@@ -140,7 +140,7 @@ def study(config: RehearseConfig, live: Live) -> Studied:
             return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
-    with looked_at_first(first_look(look, live, filmed=config.shown)):
+    with FirstLook(first_look(look, live, filmed=config.shown)):
         watched = rehearse(
             chosen.arguments,
             events,

@@ -155,7 +155,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         turns=_cpu_turns(record.table(CpuUse)),
         scheduling=_scheduling(record),
         stalls=_stalls(record),
-        not_finite=count_not_finite(ticks, record.actions, header.joints) if header.engine != "server" else None,
+        not_finite=count_not_finite(ticks, record.actions, header.joints),
         wild=wild_commands(ticks, header.joints, header.limits),
         recording=_recording(header, record),
         cadence="\n".join(line.text for line in record.table(Cadence)) or None,
@@ -201,7 +201,9 @@ def _describe_serving(rollout: Rollout) -> str:
         if not failed:
             return "No client requested a chunk from the server."
         return f"The server made no chunk: {f'all {failed:,} requests' if failed > 1 else 'its only request'} failed."
-    text = f"The server made {units.count(calls.calls, 'chunk')}"
+    bad = 0 if rollout.not_finite is None else rollout.not_finite.sent
+    odd = f", {bad:,} of them with NaN or infinite numbers" if bad else ""
+    text = f"The server made {units.count(calls.calls, 'chunk')}{odd}"
     return f"{text}, and {units.count(failed, 'request')} failed." if failed else f"{text}, and no request failed."
 
 

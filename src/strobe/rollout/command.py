@@ -285,8 +285,8 @@ def study(config: RolloutConfig, live: Live) -> Studied:
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
     with importing():
-        from strobe.loops.first_look import looked_at_first
-    with looked_at_first(first_look(look, live)):
+        from strobe.loops.first_look import FirstLook
+    with FirstLook(first_look(look, live)):
         watched = watch(chosen.arguments, events, config.depth, config.record_s, observations, chosen.command)
     if config.bench:
         measure_on_bench(watched, live)

@@ -22,7 +22,7 @@ from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import make_target
 from strobe.core.subjects.subject import Observation
 from strobe.servers.protocols.observations import Observations, Source
-from strobe.servers.protocols.wire import CallFailedError, Wire
+from strobe.servers.protocols.wire import CallFailedError, Wire, describe_odd_numbers
 
 if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -87,8 +87,8 @@ class ServerSide:
         exchange = self.wire.call(self.observations.each[frame["frame"]])
         if exchange.actions is None or not exchange.actions.size:
             raise CallFailedError("no actions", exchange.held or "ValueError: no actions", "", exchange.ms)
-        if (dtype := exchange.actions.dtype).kind not in "biuf":
-            raise CallFailedError("no actions", f"TypeError: actions of dtype {dtype}", "", exchange.ms)
+        if odd := describe_odd_numbers(exchange.actions):
+            raise CallFailedError("not finite", odd, "", exchange.ms)
         return exchange.actions
 
 
@@ -102,7 +102,10 @@ class LocalSide:
     def infer(self, frame: Frame) -> np.ndarray:
         """Return the policy's actions for a frame, (actions, action dim)."""
         number = frame["frame"]
-        return self.subject.answer(dict(self.raw[number]), number)[0].float().numpy()
+        actions = self.subject.answer(dict(self.raw[number]), number)[0].float().numpy()
+        if odd := describe_odd_numbers(actions):
+            raise UserError(odd)
+        return actions
 
 
 def same_frames(source: Source, protocols: Sequence[str]) -> None:

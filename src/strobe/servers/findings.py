@@ -71,7 +71,7 @@ _PLACE = re.compile(r'File "(?:[^"\n]*[/\\])?([^"/\\\n]+)", line (\d+), in (\S+)
 def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """Calls that failed, each kind with the exception's name."""
     protocol = PROTOCOLS[answer.protocol]
-    for fault in answer.faults:
+    for fault in sorted(answer.faults, key=lambda fault: fault.kind != "not finite"):
         first_look = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
         yield Finding(
             rule=f"server-{fault.kind.replace(' ', '-')}",

@@ -54,7 +54,7 @@ def encodings(
     if not sent:
         return []
     wide = any(image.dtype != "uint8" for image in sent)
-    forms: dict[EncodingKind, _Form] = {"as uint8": _bytes} if wide else {"as float32": _floats}
+    forms: dict[EncodingKind, _Form] = {"as uint8": lambda pixels: pixels} if wide else {"as float32": _floats}
     if recorded:
         forms["JPEG"] = jpeg
     if any(max(pixels.shape) > SIDE for value in _each_image(observation) for pixels in _pixels(value)):
@@ -109,10 +109,6 @@ def _pixels(images: np.ndarray) -> Iterator[np.ndarray]:
         if pixels.dtype.kind == "f":
             pixels = np.nan_to_num(pixels).clip(0, 1) * 255
         yield np.ascontiguousarray(pixels.clip(0, 255).astype(np.uint8))
-
-
-def _bytes(pixels: np.ndarray) -> np.ndarray:
-    return pixels
 
 
 def _floats(pixels: np.ndarray) -> np.ndarray:

@@ -87,9 +87,11 @@ def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
 def answers(answer: ServerAnswer) -> list[str]:
     """Return failed calls or the largest part first, then the round trip, the age of actions and the next command."""
     sentences, largest = [], max(answer.parts, key=lambda part: part.share, default=None)
-    if answer.faults:
-        failed = sum(fault.count for fault in answer.faults)
-        names = ", ".join(list(dict.fromkeys(fault.name for fault in answer.faults))[:3])
+    if odd := sum(fault.count for fault in answer.faults if fault.kind == "not finite"):
+        sentences.append(f"{odd:,} of {units.count(answer.calls, 'call')} returned NaN or infinite numbers.")
+    if failed := sum(fault.count for fault in answer.faults) - odd:
+        kinds = dict.fromkeys(fault.name for fault in answer.faults if fault.kind != "not finite")
+        names = ", ".join(list(kinds)[:3])
         sentences.append(f"{failed:,} of {units.count(answer.calls, 'call')} failed: {names}.")
     if largest is not None:
         share = f"{100 * largest.share:.0f} %"
@@ -124,8 +126,7 @@ def _describe_action_age(age: ActionAge) -> str:
     return (
         f"At {units.rate(age.control_hz)} Hz the first action of a chunk is {units.short_ms(age.first.median)} ms old, "
         f"and the last of {age.actions:,} is {units.short_ms(age.last.median)} ms old. To move without a stop, the "
-        "robot "
-        f"needs {units.count(age.ticks, 'action')} in its queue when it sends an observation."
+        f"robot needs {units.count(age.ticks, 'action')} in its queue when it sends an observation."
     )
 
 

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-import numpy as np
-
 from strobe.core.measure import host
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import describe, find_warmup
@@ -26,7 +24,7 @@ from strobe.servers.figures import NETWORK, Trip, action_age, bytes_per_s, parts
 from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import Observations, Source
-from strobe.servers.protocols.wire import CallFailedError, Exchange, Wire
+from strobe.servers.protocols.wire import CallFailedError, Exchange, Wire, describe_odd_numbers
 from strobe.servers.results import PROTOCOLS, FaultKind, ServerAnswer, ServerFault
 from strobe.version import __version__
 
@@ -183,10 +181,8 @@ class _Measured:
                 "other shape", f"ValueError: actions of shape {actions.shape}, after {first}", exchange.ms
             )
             return False
-        if actions.dtype.kind not in "biuf" or not np.isfinite(actions).all():
-            bad = int((~np.isfinite(actions)).sum()) if actions.dtype.kind in "biuf" else actions.size
-            error = f"ValueError: {bad:,} of {actions.size:,} actions are NaN or infinite"
-            self._record_fault("not finite", error, exchange.ms)
+        if odd := describe_odd_numbers(actions):
+            self._record_fault("not finite", odd, exchange.ms)
             return False
         self._sound += 1
         return True

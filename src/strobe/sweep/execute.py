@@ -293,7 +293,7 @@ def _give_up(folder: Path, lost: Lost) -> Outcome:
         status="crashed",
         reason=f"given up after {len(lost.reasons)} nodes that ran it were lost; {lost.reasons[-1]}",
         started=lost.worker.since,
-        duration_s=round((datetime.now(timezone.utc) - lost.worker.since).total_seconds(), 3),
+        duration_s=round(time.monotonic() - lost.worker.began, 3),
         node=lost.worker.node,
     )
     return _bring_home(folder, outcome, {LOG: "\n".join(lost.reasons).encode(), OUTCOME: b""})

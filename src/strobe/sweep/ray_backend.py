@@ -83,6 +83,7 @@ class Worker:
     ready: bool = False
     job: Hashable = None
     since: datetime = datetime.min
+    began: float = 0.0
 
 
 class Answered(NamedTuple):
@@ -177,7 +178,7 @@ class Fleet:
         """
         working = Counter(worker.device[0] for worker in self._workers.values() if worker.job is not None)
         worker = min(self._free(), key=lambda free: working[free.device[0]])
-        worker.job, worker.since = job, datetime.now(timezone.utc)
+        worker.job, worker.since, worker.began = job, datetime.now(timezone.utc), time.monotonic()
         self._calls[worker.actor.run.remote(*arguments)] = worker
         return worker
 

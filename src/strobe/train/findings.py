@@ -313,7 +313,7 @@ def losses(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             "valid.",
             do="Look for such numbers in the dataset: the notes name those in its tables. If there are none, lower "
             "the learning rate, or train in float32.",
-            evidence={"first": first, "steps": steps},
+            evidence={"first": first, "steps": steps, "gain_share": 1.0},  # before all else
         )
 
 

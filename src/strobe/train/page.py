@@ -68,6 +68,9 @@ def answers(result: TrainResult) -> list[str]:
     counted = len(samples.values) if samples is not None else 0
     share = training.shares.get("compute" if training.bound == "memory" else training.bound, 0.0)
     sentences = [_limit(training, share)]
+    if bad := training.losses.count(None):
+        of = f"{bad:,} of {units.count(len(training.losses), 'step')}"
+        return [f"The loss is infinite or not a number in {of}: no rate is given.", *sentences]
     if samples is not None and counted:
         step = f"{100 * share:.0f} % of the {_seconds(samples.summary.mean)} step {_LIMITED_BY[training.bound]}"
         sentences.append(f"{step}{_utilisation(training.mfu)}.")

@@ -45,7 +45,7 @@ def test_what_is_wrong_with_a_sweep_is_one_line_too(tmp_path: Path):
     sweep = Sweep(strobe_version="0.2.0", of="breakdown", title="t", axes=[], cells=[])
     document = json.loads(sweep.model_dump_json())
     assert "another version of Strobe" in load_broken(tmp_path, json.dumps(document | {"schema_version": 7}))
-    assert "cells: input should be a valid list" in load_broken(tmp_path, json.dumps(document | {"cells": "many"}))
+    assert "cells: input should be a valid array" in load_broken(tmp_path, json.dumps(document | {"cells": "many"}))
 
 
 def test_a_field_of_another_study_is_refused(tmp_path: Path):
@@ -59,7 +59,22 @@ def test_a_field_of_another_study_is_refused(tmp_path: Path):
 def test_an_unknown_study_is_named_as_such(result: Result, tmp_path: Path):
     document = json.loads(result.model_dump_json())
     for study in ({"study": "no study"}, {"study": None}, {"study": ["breakdown"]}):
-        assert "study: this Strobe does not have it" in load_broken(tmp_path, json.dumps(document | study))
+        assert "which this Strobe does not have: use the one that made it" in load_broken(
+            tmp_path, json.dumps(document | study)
+        )
+
+
+def test_a_figure_is_a_number_and_no_time_is_below_zero(result: Result, tmp_path: Path):
+    document = json.loads(result.model_dump_json())
+    samples = document["measurements"][0]["samples"]
+    for place, name in ((samples["summary"], "median"), (samples["summary"], "p95"), (samples["values"], 0)):
+        sound = place[name]
+        for odd in (-5, -0.001, True, "5", None):
+            place[name] = odd
+            assert f"{name}: input should be" in load_broken(tmp_path, json.dumps(document))
+        place[name] = sound
+    (tmp_path / "result.json").write_text(json.dumps(document))
+    assert store.load(tmp_path) == result
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def _field_strategy(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
         strategy = st.lists(made, max_size=MOST) if record.many else st.none() | made
     least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
     most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-    if (least, most) != (None, None):
+    if (least, most) not in ((None, None), (0, None)):  # those of a name are of its size
         bounded: Any = st.integers if field.annotation is int else st.floats
         strategy = bounded(least, most)
     if field.is_required() or field.annotation is datetime:  # whose default is another one each time

@@ -31,6 +31,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # and torchao's own source, once
 
+ALONE = ("diff", "doctor", "history", "report", "tour", "trials")  # commands that need no LeRobot
+IN_PYTHON = ("breakdown", "compare", "verify")  # those whose functions need none
 _OWN = str(slices.FOLDER) + os.sep  # Strobe's own sources
 _with_place = warnings.formatwarning
 
@@ -76,7 +78,7 @@ def _run_command(arguments: list[str]) -> int:
     except UserError as error:
         if os.environ.get("STROBE_TRACEBACK"):
             traceback.print_exception(error)
-        print(f"strobe: {error}", file=sys.stderr)
+        print(f"strobe: {_describe_need(arguments) or error}", file=sys.stderr)
         return getattr(error, "code", 2)
     except KeyboardInterrupt:
         print("strobe: interrupted before anything was measured", file=sys.stderr)
@@ -85,21 +87,31 @@ def _run_command(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        line = _external_error_line(error)
+        line = _external_error_line(error, arguments)
         if not line or os.environ.get("STROBE_TRACEBACK"):
             raise
         print(f"strobe: {line}", file=sys.stderr)
         return 2
 
 
-def _external_error_line(error: Exception) -> str | None:
+def _describe_need(argv: Sequence[str] = ("breakdown",)) -> str | None:
+    """Return the line that the command of ``argv`` needs LeRobot, which is not here; None for any other."""
+    if find_spec("lerobot") or argv[0] in ALONE or slices.command(argv[0]) is None:
+        return None
+    if any(source.forms.get(argv[0]) and source.find_flag(argv) for source in slices.sources()):
+        return None
+    python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
+    made = argv[0] in IN_PYTHON and any(argument.startswith("--policy.factory") for argument in argv)
+    return f"this needs LeRobot{python}: {install('lerobot')}{f'; strobe.{argv[0]} in Python does not' if made else ''}"
+
+
+def _external_error_line(error: Exception, argv: Sequence[str]) -> str | None:
     """Return a full disk, the Hub's or a policy's own fault as a line; None for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{os_error_reason(error)}{f': {error.filename}' if error.filename else ''}"
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if missing not in ("", "strobe") and find_spec("lerobot") is None:
-        python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
-        return f"this needs LeRobot{python}: {install('lerobot')}"
+    if missing not in ("", "strobe") and (need := _describe_need(argv) or _describe_need()):
+        return need
     in_a_line = slices.Offer[Callable[[Exception], str | None]]("others' refusals").find()
     return in_a_line(error) if in_a_line is not None else None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import tempfile
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from strobe.core.results.agreement import Outcome
     from strobe.core.timeline.timeline import Section
 
+OUTPUTS = {"output_dir": "run", "to": "export", "recipe_out": "recipe"}  # flag → what is saved there
 SHARED = ("output_dir", "thresholds")  # flags that a form has from its command, whose help has them
 EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
@@ -158,7 +160,7 @@ class Command:
         early = self.heavy and self.bar
         with call_ahead_of_imports(look) if early else contextlib.nullcontext():
             config = read_all(self.name, self.read or partial(parse, self.config), argv)
-        _try_output(getattr(config, "output_dir", None))
+        _try_outputs(config)
         started = time.monotonic()
         if early:
             live.schedule_precheck(look)
@@ -170,7 +172,9 @@ class Command:
             return answer
         answer.result.notes += notes
         if answer.shown:
-            with answer.held:
+            from strobe.core.processes.lifetime import ctrl_c_ignored
+
+            with answer.held, ctrl_c_ignored():  # what was measured is saved whole
                 with shown_if_slow("drawing findings"):
                     trace = finish(answer, [self.name, *argv], started)
                 _keep(answer, trace)
@@ -209,19 +213,23 @@ class Command:
         return "\n\n".join(parts)
 
 
-def _try_output(folder: object) -> None:
+def _try_outputs(config: object) -> None:
     """Write a file where the run is to be saved, and remove it: a measurement must not be lost for a folder.
 
     Raises:
         NotKeptError: nothing can be written there.
     """
-    if isinstance(folder, Path):
-        try:
-            there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
-            with tempfile.TemporaryFile(dir=there) as file:
-                file.write(b"0")
-        except OSError as error:
-            raise make_not_kept_error("run", "--output_dir", folder, error) from None
+    for name, what in OUTPUTS.items():
+        if isinstance(place := getattr(config, name, None), Path):
+            is_file = name == "recipe_out"
+            places = [place, *place.absolute().parents][is_file:]
+            try:
+                if is_file and place.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "")
+                with tempfile.TemporaryFile(dir=next(each for each in places if os.path.lexists(each))) as file:
+                    file.write(b"0")
+            except OSError as error:
+                raise make_not_kept_error(what, f"--{name}", place, error) from None
 
 
 def say_other_work(live: Live, *, timed: bool = True) -> list[str]:

@@ -19,6 +19,8 @@ from strobe.core.processes.lifetime import Ending
 
 PARENT = "STROBE_SWEEP_DRIVER"  # variable: the process whose death ends the command, for `lifetime.end_with`
 _LOOK_EVERY_S = 0.25
+# Starts a module. -P: no file of the folder that the user happens to be in takes the place of another module.
+PYTHON_M = (sys.executable, *(["-P"] if sys.version_info >= (3, 11) else []), "-m")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def start(command: Command) -> subprocess.Popen[bytes]:
     """Start ``command`` from nothing."""
     with open(command.log, "wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", command.module, *command.arguments],
+            [*PYTHON_M, command.module, *command.arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

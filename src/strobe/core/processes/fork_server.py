@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from strobe.core.processes.command import PARENT, Command
+from strobe.core.processes.command import PARENT, PYTHON_M, Command
 from strobe.core.processes.forkable import Ranges, file_pages, map_pages, unfit
 from strobe.core.processes.lifetime import Closing, bind_to_parent
 
@@ -132,7 +132,7 @@ class Server(Closing):
         ours, theirs = multiprocessing.Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
+                [*PYTHON_M, __name__, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from strobe.core import slices
@@ -41,21 +42,24 @@ class Recorded:
     name: str
     many: bool = False
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: Any, info: ValidationInfo) -> Any:
         """Return the record of what was saved, or the list of them. Raises ValueError for anything else."""
         if not self.many:
-            return self._one(value)
+            return self._one(value, info)
         if not isinstance(value, list):
             raise ValueError("a list of records is needed")
-        return [self._one(each) for each in value]
+        return [self._one(each, info) for each in value]
 
-    def _one(self, value: Any) -> Any:
+    def _one(self, value: Any, info: ValidationInfo) -> Any:
         if value is None or isinstance(value, Data):
             return value
-        return (slices.record_class(self.name) or Unknown).model_validate(value)
+        record = slices.record_class(self.name) or Unknown
+        if info.mode == "json":  # of a file, which is read strictly
+            return record.model_validate_json(json.dumps(value), strict=True)
+        return record.model_validate(value)
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.read, handler(Any))
+        return core_schema.with_info_before_validator_function(self.read, handler(Any))
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         one = handler((slices.record_class(self.name) or Unknown).__pydantic_core_schema__)

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 
 # JSON has no infinities: a figure that could not be computed is None, never nan or inf.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Size = Annotated[Finite, Field(ge=0)]  # of a time, or of whatever else is never below 0
 
 
 class Data(BaseModel):
@@ -34,13 +35,13 @@ class Summary(Data):
     """Figures of a list of samples, in the unit of the samples (milliseconds unless said otherwise)."""
 
     n: int
-    median: Finite
+    median: Size
     interval: Interval | None = Field(default=None, description="interval of the median; None under six samples")
-    mean: Finite
-    std: Finite = Field(description="sample standard deviation (n − 1); 0 for one sample")
-    min: Finite
-    max: Finite
-    p95: Finite
+    mean: Size
+    std: Size = Field(description="sample standard deviation (n − 1); 0 for one sample")
+    min: Size
+    max: Size
+    p95: Size
 
     def quantile(self, share: float) -> float | None:
         """Return what a ``share`` of the samples does not exceed, such as 0.5; None for a share that is not saved."""
@@ -50,8 +51,8 @@ class Summary(Data):
 class Samples(Data):
     """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
 
-    warmup: list[Finite] = Field(default_factory=list, description="warm-up samples, excluded from the summary")
-    values: list[Finite]
+    warmup: list[Size] = Field(default_factory=list, description="warm-up samples, excluded from the summary")
+    values: list[Size]
     summary: Summary
     longest_state_s: Finite | None = Field(
         default=None,

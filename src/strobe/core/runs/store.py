@@ -101,7 +101,8 @@ def load_answer(path: Path | str) -> Answer:
     document = _parse(file)
     _refuse_other_schemas(file, document)
     try:
-        return _answer_class(file, document.get("study")).model_validate(document)
+        # As JSON, strictly: true is no number, and "5" is none either.
+        return _answer_class(file, document.get("study")).model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
 
@@ -111,7 +112,7 @@ def _answer_class(file: Path, study: object) -> type[Answer]:
 
     kind = slices.kinds().get(study) if isinstance(study, str) else None
     if kind is None:
-        raise UserError(f"{file} is not a valid result: study: this Strobe does not have it: run the study again")
+        raise UserError(f"{file} is of {study!r:.40}, which this Strobe does not have: use the one that made it")
     return slices.load(kind.answer)
 
 

@@ -9,6 +9,11 @@ first. A chunk is (1, actions, action dim) in the robot's own units.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":
+    del sys.path[0]  # this folder: no file of it takes the place of a module
+
 import hashlib
 import json
 from collections.abc import Callable
@@ -30,6 +35,8 @@ class Policy:
     """
 
     def __init__(self, threads: int = 0, seed: int | None = None) -> None:
+        if hiding := describe_hiding(HERE):
+            raise ValueError(hiding)
         self.about: dict[str, Any] = json.loads((HERE / MANIFEST).read_text())
         if damage := describe_damage(HERE, self.about):
             raise ValueError(damage)
@@ -89,6 +96,15 @@ class Policy:
     def _draw_noise(self, wanted: dict[str, Any]) -> Any:
         draw = self._random.standard_normal if wanted["kind"] == "normal" else self._random.random
         return draw(wanted["shape"]).astype(np.float32)
+
+
+def describe_hiding(folder: Path) -> str | None:
+    """Say which file of ``folder`` Python would import in place of a module that is meant; None if it is none."""
+    meant = {*getattr(sys, "stdlib_module_names", ()), "numpy", "onnxruntime", "openvino", "tokenizers", "torch"}
+    files = [file for end in ("*.py", "*.so", "*.pyd", "*/__init__.py") for file in folder.glob(end)]
+    names = sorted(file.relative_to(folder).parts[0] for file in files)
+    hiding = [name for name in names if name.partition(".")[0] in meant]
+    return f"{folder / hiding[0]} hides a module of Python's that is needed: move it elsewhere" if hiding else None
 
 
 def describe_damage(folder: Path, about: dict[str, Any]) -> str | None:

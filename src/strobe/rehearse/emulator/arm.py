@@ -19,6 +19,7 @@ from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.json_text import JsonObject
+from strobe.core.processes.command import PYTHON_M
 from strobe.rehearse import faults as f
 from strobe.rehearse.emulator import calibration as cal
 from strobe.rehearse.emulator.bus import ArmState
@@ -88,9 +89,8 @@ class EmulatedArm:
     def __enter__(self) -> Self:
         if sys.platform != "linux":
             raise UserError("an emulated arm needs Linux: other systems' pseudo-terminals refuse 1 Mbaud")
-        # -P: no file of the folder that the user happens to be in takes the place of a module.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "strobe.rehearse.emulator.served"],
+            [*PYTHON_M, "strobe.rehearse.emulator.served"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -258,16 +258,18 @@ def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding
     if found is None or not found.read + found.sent:
         return
     title = "The robot reported NaN or infinite positions"
+    told = f"{found.sent:,} control ticks sent such an action, and {found.read:,} read such a position"
     do = "Check the robot's driver and the calibration of these joints."
     if found.sent:
         title = "The robot was sent NaN or infinite actions"
         do = "Run `strobe preflight --policy.path=FOLDER`: it checks the statistics that the actions are scaled with."
+    if result.rollout.engine == "server":
+        title, told = "The robot client was sent NaN or infinite actions", f"{found.sent:,} chunks had such an action"
     yield Finding(
         rule="not-finite",
         level="warning",
         title=title,
-        found=f"{found.sent:,} control ticks sent such an action, and {found.read:,} read such a position, in "
-        f"{', '.join(found.joints)}.",
+        found=f"{told}, in {', '.join(found.joints)}.",
         why="A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.",
         do=do,
         evidence={"read": found.read, "sent": found.sent, "gain_share": 1.0},  # before all else

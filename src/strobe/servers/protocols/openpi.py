@@ -210,7 +210,8 @@ class OpenpiWire(Wire):
         own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
         pong_ms = 1e3 * self._socket.latency if pong.is_set() else None
         actions = _extract_actions(answer, parts=parts)
-        return Exchange(*took, len(data), len(message), actions, _describe_content(answer), *own, pong_ms)
+        held = f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
+        return Exchange(*took, len(data), len(message), actions, held, *own, pong_ms)
 
     def _late(self, failed: Any) -> CallFailedError:
         """Return how a call that ran out of time failed: wait once more as long for its answer."""
@@ -251,10 +252,6 @@ def _extract_actions(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | 
         except ValueError:  # there are none, or they are no parts of one chunk
             return None
     return actions if isinstance(actions, np.ndarray) else None
-
-
-def _describe_content(answer: Mapping[Any, Any]) -> str:
-    return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 
 
 def _infer_ms(answer: Mapping[object, object], group: str) -> float | None:

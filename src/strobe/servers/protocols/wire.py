@@ -115,6 +115,14 @@ class Wire(ABC):
         return None
 
 
+def describe_odd_numbers(actions: np.ndarray) -> str | None:
+    """Say how many actions no robot can execute; None if it is none."""
+    if actions.dtype.kind not in "biuf":
+        return f"TypeError: actions of dtype {actions.dtype}"
+    bad = int((~np.isfinite(actions)).sum())
+    return f"ValueError: {bad:,} of {actions.size:,} actions are NaN or infinite" if bad else None
+
+
 def connection_error_reason(error: OSError) -> str:
     """Return the system's reason; that of a name that is not known has no errno of the system's own."""
     import socket
