@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from support.examples.findings_results import approve_findings
 from support.examples.made_up_rollout import MAIN, MS, OTHER, header
 
-from strobe.core.kinds import document, figures
+from strobe.core.kinds import advise, document, figures
 from strobe.loops.reader import read_record
+from strobe.loops.remote_server import _value_rows
 from strobe.loops.remote_stamps import KEPT, SIMILAR
 from strobe.loops.results.rollout import Failure, RolloutResult
 from strobe.rollout.answer import make_answer
@@ -233,6 +237,23 @@ def test_every_planted_cause_is_named_alone() -> None:
             "a policy with a history that made chunks": ("requests-fail", failing(kind="vqbet", of=run(60.0))),
         },
     })  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_a_servers_chunks_are_looked_at(odd: int):
+    events: list[Any] = [("run", 0)]
+    for number in range(5):
+        at, rows = number * PERIOD, torch.tensor([[1.0, 2.0], [3.0, math.nan if number < odd else 4.0]])
+        chunk = [SimpleNamespace(get_action=lambda row=row: row) for row in rows]
+        events += [("taken", at, number), *_value_rows(at, chunk), ("merge", at + MS, 0, 0, 0, CHUNK, CHUNK)]
+    facts = header(command="policy_server", engine="server", chunk=CHUNK, joints=[])
+    result = make_answer(facts, read_record(facts, events))
+    assert result.rollout.not_finite is not None
+    assert result.rollout.not_finite.sent == odd
+    told = ", 2 of them with NaN or infinite numbers" if odd else ""
+    assert result.rollout.sentence == f"The server made 5 chunks{told}, and no request failed."
+    titles = [finding.title for finding in advise(result)][:1]
+    assert titles == ["The robot client was sent NaN or infinite actions"] * bool(odd)
 
 
 def test_answers_with_nothing_are_counted():

@@ -62,16 +62,23 @@ def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_p
     assert any("protocol of openpi; its metadata: robot: stand-in" in note for note in result["notes"])
 
 
-def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("KeyError: 'image'", "KeyError: 'image'"),
+        ({"actions": array(np.full((10, 7), np.inf))}, "ValueError: 70 of 70 actions are NaN or infinite"),
+    ],
+)
+def test_a_server_that_fails_is_a_line(answer: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def fails(seen: dict[str, Any], number: int) -> dict[str, Any] | str:
-        return actions() if number < 5 else "KeyError: 'image'"
+        return actions() if number < 5 else answer
 
     with serving(Policy()) as a, serving(Policy(answer=fails)) as b:
         flags = [f"--policy.server={a}", f"--against.server={b}", f"--output_dir={tmp_path}", "--image_size=16x16"]
         assert main(["compare", *flags]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert b in last
-    assert "KeyError: 'image'" in last
+    assert said in last
 
 
 def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):

@@ -17,6 +17,7 @@ from support.servers.protocols import Protocol, protocols, rules
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise
+from strobe.servers import page
 
 NAMES = ("openpi", "GR00T", "LeRobot")
 
@@ -196,3 +197,5 @@ def test_a_finding_says_what_the_server_said_and_what_to_do(name: str, bad: Any,
     (finding,) = [each for each in advise(answer) if each.rule == f"server-{kind}"]
     text = " ".join((finding.title, finding.found, finding.why, finding.do, answer.faults[0].error))
     assert [words for words in said if words not in text] == []
+    if kind == "not-finite":
+        assert page.answers(answer)[0] == "2 of 4 calls returned NaN or infinite numbers."

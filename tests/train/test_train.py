@@ -31,6 +31,7 @@ from torch.utils.data import get_worker_info
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
 from strobe.core.report import markdown
+from strobe.train import page
 from strobe.train import watch as watched_training
 from strobe.train.run import LOADING, STEP, WatchOptions, train
 from strobe.train.summary import section_price_ms
@@ -432,7 +433,10 @@ def test_a_loss_that_is_no_number_costs_nothing_that_was_measured(damaged_datase
     assert result.status == "complete"
     assert result.training.losses == [None, None]
     assert any("observation.state" in each for each in result.caveats)
-    assert "The loss is infinite or not a number from step 1 on" in [finding.title for finding in advise(result)]
+    assert advise(result)[0].title == "The loss is infinite or not a number from step 1 on"
+    first, *others = page.answers(result)
+    assert first == "The loss is infinite or not a number in 2 of 2 steps: no rate is given."
+    assert not [words for words in ("samples/s", "take about") if words in " ".join(others)]
 
 
 def test_a_broken_table_is_named_with_its_episodes(damaged_dataset, tmp_path):

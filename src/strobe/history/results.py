@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.comparison import Verdict
@@ -106,15 +106,6 @@ class Point(Data):
     def changes(self) -> bool:
         """Whether a change is shown here."""
         return self.change in ("slower", "faster", "fixed")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _upgrade_older_point(cls, data: object) -> object:
-        if not isinstance(data, dict) or "change" in data:
-            return data
-        verdict = data.get("verdict")
-        shown = verdict.get("kind") if isinstance(verdict, dict) else None
-        return {**data, "change": shown} if shown in ("faster", "slower") else data
 
 
 class Trend(Data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from support.examples import loader as example_loader
 from support.examples import runs, sweeps
 
 from strobe.commands import breakdown
+from strobe.core import slices
 from strobe.core.cli import keep as keeping
 from strobe.core.cli.main import main
 from strobe.core.cli.runner import Studied
@@ -161,17 +163,28 @@ def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_a_folder_that_cannot_be_written_is_found_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("argv", "flag"),
+    [
+        (["breakdown", "--policy.type=act"], "--output_dir"),
+        (["export", "--policy.type=act"], "--to"),
+        (["optimize", "--policy.type=act", "--target_hz=9"], "--recipe_out"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_found_before_the_work(
+    argv: list[str], flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(breakdown.run, "study", lambda *_: pytest.fail("measured, and lost"))
+    command = slices.load(slices.commands()[argv[0]].module).run
+    monkeypatch.setattr(command, "study", lambda *_: pytest.fail("measured, and lost"))
     (taken := tmp_path / "taken").write_text("")
     (link := tmp_path / "link").symlink_to(taken / "runs")
-    for place in (taken, taken / "runs", link, link / "more"):
-        assert main(["breakdown", "--policy.type=act", f"--output_dir={place}"]) == 2
-        assert capsys.readouterr().err.startswith(f"strobe: cannot save the run in {place}: not a directory")
-    monkeypatch.setattr(breakdown.run, "study", lambda *_: 0)
-    assert main(["breakdown", "--policy.type=act", f"--output_dir={tmp_path / 'new' / 'runs'}"]) == 0
+    where = {"--output_dir": [taken, link], "--to": [link], "--recipe_out": [tmp_path]}[flag]
+    for place in (*where, taken / "runs", link / "more"):
+        assert main([*argv, f"{flag}={place}"]) == 2
+        kind, said = "is" if place == tmp_path else "not", capsys.readouterr().err
+        assert f" in {place}: {kind} a directory; name another folder with {flag}" in said
+    monkeypatch.setattr(command, "study", lambda *_: 0)
+    assert main([*argv, f"{flag}={tmp_path / 'new' / 'place'}"]) == 0
     assert sorted(tmp_path.iterdir()) == [link, taken], "nothing is left by the try"
 
 
@@ -240,6 +253,11 @@ def test_a_training_ends_like_the_other_commands(
     assert kept.config["lerobot-train"] == ["--steps=2"]
     flags: Any = kept.config["train"]
     assert flags["record_steps"] == 1000
+    write = store.replace
+    monkeypatch.setattr(store, "replace", lambda *a, **b: (signal.raise_signal(signal.SIGINT), write(*a, **b)))
+    assert train.run(["--", "--steps=2"]) == 1, "Ctrl-C while it is saved"
+    first, second = (sorted(file.name for file in each.iterdir()) for each in tmp_path.iterdir())
+    assert first == second
     assert f"trace    {folder / store.TRACE}" in capsys.readouterr().out
     full(monkeypatch, store.RESULT)
     with pytest.raises(NotKeptError):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import strobe
+from strobe.core.cli import main
 from strobe.core.errors import UserError
 
 # Python's own finder, which finds what is installed except what is hidden: as if it were not.
@@ -56,3 +57,23 @@ def test_what_needs_lerobot_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch, n
     monkeypatch.setattr(strobe, "find_spec", lambda _: None)
     with pytest.raises(UserError, match=rf"^strobe\.{name} needs LeRobot: pip install 'strobe-lab\[lerobot\]'$"):
         getattr(strobe, name)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["tune"], "needs LeRobot: pip install 'strobe-lab[lerobot]'\n"),
+        (["train", "--wrong"], "needs LeRobot: pip install 'strobe-lab[lerobot]'\n"),
+        (["rehearse", "--"], "needs LeRobot: pip install 'strobe-lab[lerobot]'\n"),
+        (["verify", "--policy.factory=FILE.py:make"], "[lerobot]'; strobe.verify in Python does not\n"),
+        (["report", "nowhere"], "no run at nowhere"),
+        (["brekdown"], "unknown command 'brekdown'"),
+        (["breakdown", "--policy.server=ws://localhost:1", "--wrong"], "unknown flag --wrong"),
+    ],
+)
+def test_a_command_that_needs_lerobot_says_so_before_its_flags(
+    argv: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "find_spec", lambda _: None)
+    assert main.main(argv) == 2
+    assert said in capsys.readouterr().err
