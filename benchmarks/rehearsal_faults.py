@@ -63,11 +63,12 @@ def planted(name: str, code: str, due: str, may: str = "") -> list[Case]:
 
 NAN = """
 from lerobot.policies.act.modeling_act import ACTPolicy
-inner, calls = ACTPolicy.select_action, []
-def select_action(self, *args, **kwargs):
-    calls.append(1)
-    return inner(self, *args, **kwargs) * (float("nan") if PLANTED and len(calls) > 120 else 1)
-ACTPolicy.select_action = select_action
+inner = ACTPolicy.predict_action_chunk
+def predict_action_chunk(self, *args, **kwargs):
+    actions = inner(self, *args, **kwargs).clone()
+    actions[:, 100:] *= float("nan") if PLANTED else 1
+    return actions
+ACTPolicy.predict_action_chunk = predict_action_chunk
 """
 RAISES = """
 from lerobot.robots.so_follower.so_follower import SOFollower
@@ -168,7 +169,7 @@ def main() -> None:
         for one in cases:
             with tempfile.TemporaryDirectory() as folder:
                 rules, sentence = find_fired_rules(one, Path(folder))
-            good = one.due <= rules <= one.due | one.may
+            good = one.due <= rules <= one.due | one.may | {"wild-commands"}  # random weights send what they like
             right += good
             if not good:
                 wrong.append({"case": one.name, "findings": sorted(rules), "due": sorted(one.due), "said": sentence})

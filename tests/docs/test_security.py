@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from safetensors.numpy import save_file
 from support.suite.places import ROOT
 
 from strobe.core.errors import UserError
+from strobe.core.processes.command import PYTHON_M
 from strobe.core.report import html
 from strobe.core.report.document import Clip, ClipRow
 from strobe.core.runs import contents, recipe_file
 from strobe.evaluate import episode_log
+from strobe.export import exported, prompt
 from strobe.loops import event_log
 from strobe.preflight.wiring.read import read_wiring
 from strobe.servers.protocols import groot, groot_messages, lerobot_messages, wire
@@ -26,10 +29,14 @@ from strobe.traces import occupancy, trace_file
 
 HERE = "tests/docs/test_security.py"
 RECORDINGS, MESSAGES = "tests/rollout/test_damaged_recording.py", "tests/servers/test_lerobot_messages.py"
+DAMAGE = "tests/export/test_damage.py"
 CONTENTS, REPLAY = "tests/core/runs/test_contents.py", "tests/replay/test_replay_policy.py"
 HELD = {
     "A checkpoint that you name is trusted": ["tests/lerobot/test_refusals.py::test_a_policys_own_code_that_fails"],
-    "An export is code.": ["tests/export/test_export.py::test_its_program_runs_without_torch"],
+    "An export is code.": [
+        "tests/export/test_export.py::test_its_program_runs_without_torch",
+        f"{DAMAGE}::test_the_damaged_file_is_named_before_anything_is_run",
+    ],
     "A factory is code": ["tests/lerobot/test_factory.py::test_a_file_that_cannot_be_imported_is_one_line"],
     "Packages that register families, treatments or rules": [
         "tests/lerobot/test_foreign.py::test_its_treatment_and_its_steps_are_compared"
@@ -43,6 +50,13 @@ HELD = {
         "tests/traces/test_trace_command.py::test_a_hostile_trace_gives_what_it_has",
     ],
     "A sweep's file sets plain values.": ["tests/sweep/test_grid.py::test_a_file_sets_values_and_names_no_code"],
+    "A folder adds no code.": [
+        f"{DAMAGE}::test_a_prompt_of_the_usual_size_is_read_and_its_program_imports_nothing_beside_it",
+        f"{HERE}::test_a_process_imports_nothing_from_the_current_folder",
+    ],
+    "A result's figures are numbers.": [
+        "tests/core/runs/test_store.py::test_a_figure_is_a_number_and_no_time_is_below_zero"
+    ],
     "A page shows text as text": [
         "tests/core/report/test_html.py::test_nothing_from_outside_runs_or_becomes_markup",
         "tests/core/report/test_hostile_text.py::test_a_page_gets_no_elements_and_no_attributes",
@@ -56,7 +70,10 @@ HELD = {
         "tests/trials/test_trials_of_tuning.py::test_a_run_sets_no_flag_that_loads_something"
     ],
     "Preflight reads a checkpoint's files": [f"{HERE}::test_preflight_runs_nothing_that_a_checkpoint_names"],
-    "A damaged recording says so.": [f"{RECORDINGS}::test_what_is_lost_is_said_first"],
+    "A damaged recording says so.": [
+        f"{RECORDINGS}::test_what_is_lost_is_said_first",
+        f"{RECORDINGS}::test_a_recording_of_an_older_strobe_has_no_end_and_no_fault",
+    ],
     "Nothing is sent.": [f"{HERE}::test_no_module_has_a_client_of_its_own"],
     "A file is plain and bounded.": [
         f"{CONTENTS}::test_a_file_without_an_end_is_a_line", f"{HERE}::test_sizes_are_those_in_force",
@@ -68,8 +85,12 @@ HELD = {
         "tests/traces/test_trace_file.py::test_more_than_fits_in_memory_is_refused_before_it_is_unpacked",
         "tests/traces/test_annotations.py::test_a_path_of_annotations_has_a_bound",
     ],
+    "An export asks for little.": [f"{DAMAGE}::test_odd_values_in_the_manifest_are_a_line"],
     "A server's answer has up to 8 MiB.": [f"{MESSAGES}::test_an_answer_takes_no_more_memory_than_it_weighs"],
     "A server's answer changes nothing here.": [f"{MESSAGES}::test_an_answer_changes_nothing_in_this_process"],
+    "A server's chunk is looked at.": [
+        "tests/servers/test_policy_servers.py::test_a_finding_says_what_the_server_said_and_what_to_do"
+    ],
     "A server may ask for an observation of 128 MiB": [
         "tests/servers/test_groot_messages.py::test_maps_that_are_no_array_are_refused",
         "tests/servers/test_groot_messages.py::test_a_server_that_asks_for_too_much_is_refused",
@@ -99,10 +120,19 @@ def test_sizes_are_those_in_force() -> None:
         f"{event_log.MOST_UNPACKED[1] // mebi} MiB, and its lines have up to {event_log.LONGEST // mebi} MiB",
         f"has up to {wire.MESSAGE_BYTES // mebi} MiB", f"tensors take up to {lerobot_messages.MOST_MADE // mebi} MiB",
         f"up to {lerobot_messages.MOST_NUMBERS:,} numbers", f"an observation of {groot.MOST_ASKED // mebi} MiB",
-        f"name {groot_messages.MOST_LISTED:,} parts",
+        f"name {groot_messages.MOST_LISTED:,} parts", f"noise has up to {exported.MOST_DRAWN:,} numbers",
+        f"its prompt up to {prompt.MOST:,} tokens",
     ):  # fmt: skip
         assert words in said
     assert (event_log.MOST_UNPACKED[0], trace_file.MOST_UNPACKED[0], occupancy.DEEPEST) == (100, 40, 64)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="-P came with Python 3.11")
+def test_a_process_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    for name in ("json", "signal", "psutil"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
+    ran = subprocess.run([*PYTHON_M, "strobe.core.processes.command"], cwd=tmp_path, capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def test_no_module_has_a_client_of_its_own() -> None:

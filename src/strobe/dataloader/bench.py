@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -238,6 +239,8 @@ def _serial_rate(rate: float, needed: float) -> float:
 
 
 def _shared_memory_shortage(most: int, free: int | None) -> str:
+    if most and free is None and sys.platform == "linux":
+        return f"there is no {memory.SHARED}, by which workers hand over their batches"
     if free is None or most <= free:
         return ""
     return (

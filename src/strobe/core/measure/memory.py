@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -152,9 +153,11 @@ def batch_bytes(dataset: Any, batch_size: int) -> int:
 
 
 def require_shared_memory(dataset: object, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
-    """Raises UserError where the batches that workers prefetch do not fit into shared memory: they would be killed."""
+    """Raises UserError where the batches that workers prefetch do not fit into shared memory, or there is none."""
     each, free = batch_bytes(dataset, batch_size), shared_free(where)
     needed = workers * prefetch * each
+    if workers and free is None and sys.platform == "linux":
+        raise UserError(f"there is no {where}, by which workers hand over their batches: use --num_workers=0")
     if free is not None and needed > free:
         raise UserError(
             f"{workers} workers × {prefetch} batches of {each / 2**20:,.0f} MiB need {needed / 2**30:,.1f} GiB of "

@@ -198,7 +198,10 @@ class Worker(Closing):
 
     def _send(self, order: _Order) -> None:
         try:
-            self.connection.send(order)
+            try:
+                self.connection.send(order)
+            except RuntimeError:  # torch has no shared memory for its tensors: they go as copies
+                self.connection.send_bytes(pickle.dumps(order))
         except OSError:
             raise self._process_ended_error() from None
         self.unanswered.append(order.makes)
