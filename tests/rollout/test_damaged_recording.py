@@ -10,7 +10,7 @@ import pytest
 from support.examples.made_up_rollout import header, rtc
 
 from strobe.core.errors import UserError
-from strobe.loops.event_log import Log, _End
+from strobe.loops.event_log import Log
 from strobe.loops.recorded_run import load
 from strobe.replay.results import Changes
 from strobe.replay.run import Options, replay_run
@@ -67,21 +67,9 @@ def _more_after_the_end(data: bytes) -> bytes:
     return data + data.splitlines(keepends=True)[1]
 
 
-def _run_back(data: bytes) -> bytes:
-    """Put the ticks of the second half an hour earlier, and write an end that fits."""
-    head, *lines, _ = data.splitlines(keepends=True)
-    batches = [json.loads(line) for line in lines]
-    for event in (event for batch in batches[len(batches) // 2 :] for event in batch if event[0] == "tick"):
-        event[1] -= 3_600 * 10**9
-    end = _End()
-    written = [end.add(head), *(end.add(json.dumps(batch)) for batch in batches)]
-    return b"".join([*written, json.dumps(end.to_json()).encode()])
-
-
-DAMAGES = [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end, _run_back]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage", [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end]
+)
 def test_what_is_lost_is_said_first(damage, sound: Path) -> None:
     whole = recover_rollout(sound).result.rollout
     assert whole.queue.starved > 100
@@ -98,15 +86,6 @@ def test_what_is_lost_is_said_first(damage, sound: Path) -> None:
     assert replay.least_threshold is None
     with pytest.raises(UserError, match="damaged"):
         replay_run(load(sound), "run", Changes(latency=str(sound)), FEW)
-
-
-def test_a_packed_recording_that_is_cut_says_so_too(sound: Path) -> None:
-    packed = sound.with_suffix(".jsonl.gz")
-    data = gzip.compress(sound.read_bytes())
-    packed.write_bytes(data)
-    assert not load(packed).record.lost
-    packed.write_bytes(data[: len(data) // 2])
-    assert load(packed).record.lost
 
 
 def test_a_recording_of_an_older_strobe_has_no_end_and_no_fault(sound: Path) -> None:
@@ -134,21 +113,10 @@ def test_odd_events_are_counted_and_left_out(sound: Path) -> None:
     told = recover_rollout(sound).result.rollout
     assert told.sentence.startswith(DAMAGED)
     assert told.queue == figures.queue
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"fps": 0}, {"fps": -30}, {"fps": float("nan")}, {"fps": 1e300}, {"multiplier": 0}, {"multiplier": 10**12},
-        {"chunk": 10**12}, {"warmups": -1}, {"threshold": "x"}, {"joints": 5}, {"engine": "evil"}, {"rtc": 5},
-    ],
-)  # fmt: skip
-def test_an_odd_header_is_one_line(odd, sound: Path) -> None:
-    first, *lines = sound.read_text().splitlines()
-    sound.write_text("\n".join([json.dumps(json.loads(first) | odd), *lines]))
-    with pytest.raises(UserError) as caught:
-        recover_rollout(sound)
-    assert "\n" not in str(caught.value)
+    at = max(place for place, line in enumerate(lines) if '"tick"' in line)
+    early = json.dumps([["tick", 1]])  # time runs back
+    sound.write_text("\n".join([first, began, *lines[:at], early, *lines[at:]]))
+    assert "1 of its events cannot be read" in str(load(sound).record.lost)
 
 
 def test_a_recording_of_years_or_of_more_bytes_than_it_has_is_refused(sound: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import Any
 
@@ -101,12 +100,6 @@ def test_the_array_that_the_next_test_breaks_is_sound():
 )  # fmt: skip
 def test_bytes_that_are_no_message_are_refused(data: bytes):
     with pytest.raises(ValueError, match=r":|an array of"):
-        decode(data)
-
-
-@given(st.binary(max_size=60))
-def test_no_bytes_raise_anything_else(data: bytes):
-    with contextlib.suppress(ValueError):
         decode(data)
 
 

@@ -157,6 +157,8 @@ def read(argv: Sequence[str]) -> OptimizeConfig:
     config.candidate = texts
     _check_words(config)
     _check_episodes(config)
+    if config.recipe_out is not None and config.recipe_out.is_dir():
+        raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
     if config.candidate or config.start:
         with importing():
             parse_aim(config)  # makes their treatments

@@ -19,7 +19,6 @@ from strobe.loops import events, instrument, remote_client, rollout, teleoperati
 from strobe.loops.event_log import Rows
 from strobe.loops.events import Row, decode
 from strobe.loops.header import Header
-from strobe.loops.measure.robot import BusRead
 from strobe.loops.measure.rollout import Action, Call, LoopRun, Tick
 from strobe.loops.results.rollout import Unfinished
 
@@ -91,11 +90,6 @@ class RunRecord(LoopRun):
         What a turn, a call, an action or a section is made of is in those, and has no table.
         """
         return self._tables.setdefault(kind, [])
-
-    @property
-    def control_events(self) -> int:
-        """Events of the control thread, each of which cost it time."""
-        return len(self.rows.get(CONTROL, ())) + len(self.turns) + len(self.table(BusRead))
 
     def qualify_if_damaged(self, text: str) -> str:
         """Return ``text``, qualified if the recording is damaged, or nobody knows whether it is whole."""

@@ -126,7 +126,9 @@ def _traits(header: Header) -> Traits:
 def make_rollout(header: Header, record: RunRecord) -> Rollout:
     """Return the figures of a rollout."""
     ticks, fps = record.ticks, header.fps
-    events = record.control_events if ticks else sum(map(len, record.rows.values()))
+    events = sum(map(len, record.rows.values()))
+    if ticks:  # those of the control thread
+        events = len(record.rows.get(CONTROL, ())) + len(record.turns) + len(record.table(BusRead))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header.engine == "sync" or header.guided  # else chunks follow on one another in the queue
     arms = buses(record.table(BusRead), ticks[0].start_ns) if ticks else []
@@ -196,7 +198,7 @@ def sentence(rollout: Rollout) -> str:
 
 def _describe_serving(rollout: Rollout) -> str:
     calls, remote = rollout.inference, rollout.remote
-    failed = 0 if remote is None else remote.failed_chunks
+    failed = sum(each.count for each in ([] if remote is None else remote.failures) if each.request == "GetActions")
     if calls is None:
         if not failed:
             return "No client requested a chunk from the server."

@@ -355,7 +355,10 @@ def _course(course: Series, asked_ms: float) -> Plot:
             ("actions queued", [charts.line("actions queued", at, course.depth, charts.colour(2), style=stepped)])
         )
     if course.call_at_s:
-        rows.append(("policy call (ms)", [_calls(course)]))
+        calls = charts.bars("inference call", course.call_at_s, course.call_ms, charts.colour(5), upright=True)
+        calls["marker"]["opacity"] = 0.7
+        calls |= {"width": [max(ms / 1e3, 0.005) for ms in course.call_ms], "offset": 0}
+        rows.append(("policy call (ms)", [calls]))
     if any(age is not None for age in course.age_ms):
         ages = charts.line("observation age", at, course.age_ms, charts.colour(4), style=thin)
         rows.append(("observation age (ms)", [ages]))
@@ -371,9 +374,3 @@ def _course(course: Series, asked_ms: float) -> Plot:
         data.append(charts.crosses("no action", starved, charts.colour(3)))
         caption += " Crosses are control ticks without an action."
     return Plot("Course of the run", caption, data, layout)
-
-
-def _calls(course: Series) -> Trace:
-    trace = charts.bars("inference call", course.call_at_s, course.call_ms, charts.colour(5), upright=True)
-    trace["marker"]["opacity"] = 0.7
-    return trace | {"width": [max(ms / 1e3, 0.005) for ms in course.call_ms], "offset": 0}

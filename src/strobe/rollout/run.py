@@ -103,7 +103,9 @@ def watch(
     failed = error is not None and not (interrupted and watching.endless)
     reason = _reason(error, command, interrupted) if error is not None and failed else watching.failed
     if header is None or not _can_be_shown(header, record):
-        _discard(log, observations)
+        log.remove()
+        if observations is not None:
+            shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
         torque = "" if command == "policy_server" else f" (torque is {_torque(watching)})"
@@ -127,12 +129,6 @@ def watch(
     if watching.stopped:
         result.notes.append(f"Strobe recorded the first {record_s:g} s (--record_s); the rest ran without it")
     return watched
-
-
-def _discard(log: Log, observations: Path | None) -> None:
-    log.remove()
-    if observations is not None:
-        shutil.rmtree(observations, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -64,19 +64,6 @@ def test_an_unknown_study_is_named_as_such(result: Result, tmp_path: Path):
         )
 
 
-def test_a_figure_is_a_number_and_no_time_is_below_zero(result: Result, tmp_path: Path):
-    document = json.loads(result.model_dump_json())
-    samples = document["measurements"][0]["samples"]
-    for place, name in ((samples["summary"], "median"), (samples["summary"], "p95"), (samples["values"], 0)):
-        sound = place[name]
-        for odd in (-5, -0.001, True, "5", None):
-            place[name] = odd
-            assert f"{name}: input should be" in load_broken(tmp_path, json.dumps(document))
-        place[name] = sound
-    (tmp_path / "result.json").write_text(json.dumps(document))
-    assert store.load(tmp_path) == result
-
-
 @pytest.mark.parametrize(
     ("make", "called"),
     [(lambda: golden("budget"), "budget"), (lambda: diff(runs.act(), runs.act(), judge=runs.judge), "diff"),
@@ -181,10 +168,12 @@ def test_another_schema_is_one_line(tmp_path: Path):
 
 def test_the_first_wrong_field_is_named(result: Result, tmp_path: Path):
     document = json.loads(result.model_dump_json())
-    document["measurements"][0]["samples"]["values"][1] = "fast"
-    assert "measurements.0.samples.values.1: input should be a valid number" in load_broken(
-        tmp_path, json.dumps(document)
-    )
+    samples = document["measurements"][0]["samples"]
+    for place, name in ((samples["summary"], "median"), (samples["values"], 1)):
+        sound = place[name]
+        for place[name] in ("fast", "5", True, -5):  # a figure is a number, and no time is below 0
+            assert f"{name}: input should be " in load_broken(tmp_path, json.dumps(document))
+        place[name] = sound
     document = json.loads(result.model_dump_json()) | {"colour": "red"}
     assert "colour: extra inputs are not permitted" in load_broken(tmp_path, json.dumps(document))
     document = json.loads(result.model_dump_json())

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-from strobe.core.timeline import Timeline, section, timed
-from strobe.core.timeline.sections import _OFF, current_opener
+from strobe.core.timeline import Timeline, section, sections, timed
+from strobe.core.timeline.sections import _OFF
 
 
 def paths(timeline: Timeline) -> list[tuple[str, ...]]:
@@ -57,7 +57,7 @@ def test_a_parent_covers_its_children_and_they_do_not_overlap():
 
 
 def test_without_a_timeline_a_section_is_one_shared_object_that_does_nothing():
-    assert current_opener() is None
+    assert sections._open is None
     assert section("a") is section("b") is _OFF
     with pytest.raises(KeyError), section("a"):
         raise KeyError
@@ -70,7 +70,7 @@ def test_an_exception_passes_through_and_its_section_is_recorded():
         with section("after"):
             pass
     assert paths(timeline) == [("outer",), ("outer", "inner"), ("after",)]
-    assert current_opener() is None
+    assert sections._open is None
 
 
 def test_decorated_functions_keep_their_name_and_result():
@@ -130,7 +130,7 @@ def test_timelines_that_stop_in_another_order_leave_none_recording(order):
         for other in range(3):
             recorded = f"after {one}" in {found.name for found in timelines[other].sections()}
             assert recorded == (bool(running) and other == running[-1])
-    assert current_opener() is None
+    assert sections._open is None
     assert folder is not None
     assert "STROBE_SPOOL" not in os.environ
 
@@ -138,14 +138,14 @@ def test_timelines_that_stop_in_another_order_leave_none_recording(order):
 def test_starting_a_timeline_twice_is_starting_it_once():
     timeline = Timeline().start().start()
     timeline.stop()
-    assert current_opener() is None
+    assert sections._open is None
     with timeline.start():
         timeline.pause()
         timeline.start()
         with section("again"):
             pass
     assert paths(timeline) == [("again",)]
-    assert current_opener() is None
+    assert sections._open is None
 
 
 def test_threads_of_one_name_do_not_nest_into_each_other():

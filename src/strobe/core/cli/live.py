@@ -135,7 +135,7 @@ class Live(Bar):
         self._latest: Sampled | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._before: Callable[[], None] | None = None
+        self.before: Callable[[], None] | None = None  # called once, before the first stage
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -177,12 +177,8 @@ class Live(Bar):
         since, far = now - self._began, f" ({latest.done} {latest.unit} done)" if latest is not None else ""
         self.say(f"… {self._what}: {since:.0f} s so far{far}")
 
-    def schedule_precheck(self, do: Callable[[], None]) -> None:
-        """Have ``do`` called once, before the first stage: what is wrong with the flags is said before then."""
-        self._before = do
-
     def _begin(self, what: str) -> None:
-        before, self._before = self._before, None
+        before, self.before = self.before, None
         if before is not None:
             before()
         self._what, self._began, self._latest = what, time.monotonic(), None

@@ -31,15 +31,11 @@ def packages_distributions() -> Mapping[str, list[str]]:
     """
     names: dict[str, list[str]] = {}
     for distribution in importlib.metadata.distributions():
-        name = _name(distribution)
+        written = _NAME.search(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
+        name = written[1] if written is not None else distribution.metadata["Name"]
         for package in _top_level(distribution):
             names.setdefault(package, []).append(name)
     return names
-
-
-def _name(distribution: importlib.metadata.Distribution) -> str:
-    written = _NAME.search(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
-    return written[1] if written is not None else distribution.metadata["Name"]
 
 
 def _top_level(distribution: importlib.metadata.Distribution) -> Iterable[str]:

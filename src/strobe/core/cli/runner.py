@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import tempfile
@@ -31,12 +30,12 @@ from strobe.core.cli.parse import parse, read_all
 from strobe.core.errors import UserError, make_not_kept_error
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.json_text import JsonObject
+from strobe.core.processes.lifetime import ctrl_c_ignored
 
 if TYPE_CHECKING:
     from strobe.core.results.agreement import Outcome
     from strobe.core.timeline.timeline import Section
 
-OUTPUTS = {"output_dir": "run", "to": "export", "recipe_out": "recipe"}  # flag → what is saved there
 SHARED = ("output_dir", "thresholds")  # flags that a form has from its command, whose help has them
 EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
@@ -163,7 +162,7 @@ class Command:
         _try_outputs(config)
         started = time.monotonic()
         if early:
-            live.schedule_precheck(look)
+            live.before = look  # what is wrong with the flags is said before then
         elif self.heavy:
             look()
         with live if self.bar else contextlib.nullcontext():
@@ -172,8 +171,6 @@ class Command:
             return answer
         answer.result.notes += notes
         if answer.shown:
-            from strobe.core.processes.lifetime import ctrl_c_ignored
-
             with answer.held, ctrl_c_ignored():  # what was measured is saved whole
                 with shown_if_slow("drawing findings"):
                     trace = finish(answer, [self.name, *argv], started)
@@ -219,17 +216,14 @@ def _try_outputs(config: object) -> None:
     Raises:
         NotKeptError: nothing can be written there.
     """
-    for name, what in OUTPUTS.items():
-        if isinstance(place := getattr(config, name, None), Path):
-            is_file = name == "recipe_out"
-            places = [place, *place.absolute().parents][is_file:]
+    for name, what in (("output_dir", "run"), ("to", "export")):
+        if isinstance(folder := getattr(config, name, None), Path):
             try:
-                if is_file and place.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, "")
-                with tempfile.TemporaryFile(dir=next(each for each in places if os.path.lexists(each))) as file:
+                there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+                with tempfile.TemporaryFile(dir=there) as file:
                     file.write(b"0")
             except OSError as error:
-                raise make_not_kept_error(what, f"--{name}", place, error) from None
+                raise make_not_kept_error(what, f"--{name}", folder, error) from None
 
 
 def say_other_work(live: Live, *, timed: bool = True) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strobe.core.results.answer import BreakdownResult
-from strobe.core.results.comparison import Comparison
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, measure
 from strobe.core.studies.shared.paired_comparison import judge_times
@@ -47,18 +46,10 @@ def breakdown(
         run = measure(subject, phase, variants, how, result.machine.ceiling, reporter)
         measured.append(run)
         result.measurements += run.measurements
-        if len(run.measurements) == 2:
-            result.gap = _gap(run)
+        if len(run.measurements) == 2 and len(run.measurements[0].samples.values) > 1:
+            result.gap = judge_times(*run.measurements, names=("back to back", "at the robot's pace"))
         if run.interrupted:
             result.status = "interrupted"
             break
     result.notes += options.limit.left_out
     return result, measured
-
-
-def _gap(measured: Measured) -> Comparison | None:
-    """Compare calls at the robot's pace with the same back to back; None with fewer than two of each."""
-    together, paced = measured.measurements
-    if len(together.samples.values) < 2:
-        return None
-    return judge_times(together, paced, names=("back to back", "at the robot's pace"))

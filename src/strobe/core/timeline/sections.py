@@ -162,11 +162,6 @@ def _choose() -> None:
     _open = _put_on[-1][0] if _put_on else None
 
 
-def current_opener() -> Opener | None:
-    """The opener in force, None when sections are off."""
-    return _open
-
-
 # Threads: the system gives the ident of one that has ended to the next one, whose sections are none of its.
 
 MAIN = 0

@@ -94,11 +94,6 @@ class Remote(Data):
     encoding: Encoding | None = None
 
     @property
-    def failed_chunks(self) -> int:
-        """Requests for a chunk that failed."""
-        return sum(failure.count for failure in self.failures if failure.request == "GetActions")
-
-    @property
     def serialisation(self) -> float | None:
         """Share of round trips that goes to pickling and to sending the pickled data."""
         return None if self.packing is None or self.sending is None else self.packing + self.sending

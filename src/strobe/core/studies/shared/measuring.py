@@ -127,7 +127,7 @@ class Measured:
     @property
     def pooled_outputs(self) -> dict[str, list[Values]]:
         """Return a backbone's features as their mean over the tokens, which every clip has, whatever its size."""
-        return self.outputs.pooled_values(self.collected.warmup_rounds)
+        return self.outputs.aligned_values(self.collected.warmup_rounds, pooled=True)
 
 
 def measure(

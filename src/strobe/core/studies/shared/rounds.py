@@ -120,13 +120,9 @@ class Outputs:
         """Return the outputs of ``name`` in rounds 0, 1, 2 …, warm-up included, as far as they are held."""
         return list(self._held[name])
 
-    def aligned_values(self, warmup: int) -> dict[str, list[Values]]:
+    def aligned_values(self, warmup: int, *, pooled: bool = False) -> dict[str, list[Values]]:
         """Return the outputs of complete rounds after ``warmup``; of the warm-up too where nothing else is held."""
-        return _align_rounds(self._held, warmup)
-
-    def pooled_values(self, warmup: int) -> dict[str, list[Values]]:
-        """Return the pooled outputs of the same rounds; none where the subject has none."""
-        return _align_rounds(self._pooled, warmup)
+        return _align_rounds(self._pooled if pooled else self._held, warmup)
 
     @property
     def whole(self) -> bool:
