@@ -1,57 +1,16 @@
-"""Event files are read: those of today, those that an older Strobe wrote, and those with kinds that none knows."""
+"""Event files are read: those of today, and those with kinds that none knows."""
 
 from __future__ import annotations
 
-import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.examples.made_up_rollout import MAIN, header, rtc
 
 from strobe.loops import events
-from strobe.loops.event_log import read
 from strobe.loops.header import Header
-from strobe.loops.measure.robot import BusRead
 from strobe.loops.reader import read_record
 from strobe.rollout.answer import make_rollout
-
-# The first line of a file of October 2026, when four places wrote it by hand.
-OLDER = {
-    "subject": {
-        "name": "act", "kind": "act", "source": "policy", "size": "full", "parameters": 10, "weight_bytes": 40,
-        "dtypes": {"float32": 10}, "inputs": "the robot dummy, 2 cameras", "stand_ins": [], "anatomy": "act",
-        "compilable": False, "mps_known": False,
-    },
-    "robot": "dummy", "device": "cpu", "strategy": "base", "engine": "sync", "fps": 30.0, "multiplier": 1,
-    "dataset_fps": 30, "threshold": None, "horizon": None, "guided": False, "can_rtc": False,
-    "joints": ["pan", "lift"], "main": MAIN, "compiled": False,
-}  # fmt: skip
-
-
-def write_events(file: Path, first: dict[str, Any], *lines: list[Any]) -> Path:
-    file.write_bytes(gzip.compress("\n".join(json.dumps(line) for line in (first, *lines)).encode()))
-    return file
-
-
-def test_the_file_of_an_older_strobe_is_read(tmp_path: Path) -> None:
-    rows = [
-        ["run", 0],
-        ["tick", 10],
-        ["camera", 12, "front", 1],  # its age was added later
-        ["bus", 10, 15, 0, 0, -1, 5],  # so were waiting and the arm
-        ["of a later Strobe", 1, 2, 3],
-        ["pick", 20, 1],
-        ["end", 30],
-    ]
-    found, lines = read(write_events(tmp_path / "events.jsonl.gz", OLDER, rows))
-    assert (found.command, found.engine, found.main, found.arguments) == ("lerobot-rollout", "sync", MAIN, None)
-    record = read_record(found, lines)
-    assert [(tick.start_ns, tick.sent) for tick in record.ticks] == [(10, True)]
-    assert [read.age for read in record.table(events.CameraRead)] == [events.UNKNOWN]
-    (bus,) = record.table(BusRead)
-    assert (bus.waited_ns, bus.arm) == (0, "")
 
 
 def test_a_header_is_the_same_after_json() -> None:
