@@ -52,7 +52,7 @@ def case(
     return Case(name, tuple(faults), frozenset(due.split()), given, robot, frozenset(may.split()))
 
 
-def planted(name: str, code: str, due: str, may: str = "") -> list[Case]:
+def plant(name: str, code: str, due: str, may: str = "") -> list[Case]:
     """A fault in LeRobot's own classes, and its sound twin: the same code, in which PLANTED is False."""
     rules, also = frozenset(due.split()), frozenset(may.split())
     return [
@@ -66,7 +66,7 @@ from lerobot.policies.act.modeling_act import ACTPolicy
 inner = ACTPolicy.predict_action_chunk
 def predict_action_chunk(self, *args, **kwargs):
     actions = inner(self, *args, **kwargs).clone()
-    actions[:, 100:] *= float("nan") if PLANTED else 1
+    actions[:, 30:] *= float("nan") if PLANTED else 1
     return actions
 ACTPolicy.predict_action_chunk = predict_action_chunk
 """
@@ -86,7 +86,7 @@ inner, begun = SOFollower.get_observation, []
 def get_observation(self):
     begun.append(time.monotonic())
     first = begun[min(1, len(begun) - 1)]
-    if PLANTED and begun[-1] - first > {SECONDS} - 0.034 and len(begun) > 200:
+    if PLANTED and begun[-1] - first > {SECONDS} - 0.034 and len(begun) > 30:
         time.sleep(3)
     return inner(self)
 SOFollower.get_observation = get_observation
@@ -129,9 +129,9 @@ CASES = [
     case("nothing, two arms", [], "", robot="bi_so_follower"),
     case("damaged answers of the right arm", [f"corrupt,servo=6,arm=right,when={second}" for second in (1, 2, 3)],
          "damaged-answers", robot="bi_so_follower"),
-    *planted("a policy that gives NaN", NAN, "not-finite", may="torque-left-on"),
-    *planted("a disconnect that raises", RAISES, "torque-left-on"),
-    *planted("a bus that hangs in the last tick", HANGS, "device-stall"),
+    *plant("a policy that gives NaN", NAN, "not-finite", may="torque-left-on"),
+    *plant("a disconnect that raises", RAISES, "torque-left-on"),
+    *plant("a bus that hangs in the last tick", HANGS, "device-stall"),
 ]  # fmt: skip
 
 

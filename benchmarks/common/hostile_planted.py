@@ -39,7 +39,7 @@ class Planted:
     costs: bool = False
 
 
-def _sealed(**other: Any) -> Change:
+def _change_manifest(**other: Any) -> Change:
     """Return what changes an export's manifest, and seals it again."""
 
     def change(file: Path) -> None:
@@ -97,7 +97,7 @@ def _study(name: str) -> Change:
     return change
 
 
-def _resealed(change: Callable[[list[Any]], list[Any]], *, ends: bool = True) -> Change:
+def _write_again(change: Callable[[list[Any]], list[Any]], *, ends: bool = True) -> Change:
     """Return what changes a recording's events, and writes them with an end that fits; without ``ends``, as of old."""
 
     def write(file: Path) -> None:
@@ -114,7 +114,7 @@ def _resealed(change: Callable[[list[Any]], list[Any]], *, ends: bool = True) ->
     return write
 
 
-def _run_back(events: list[Any]) -> list[Any]:
+def _turn_back(events: list[Any]) -> list[Any]:
     """Return the events with the ticks of the second half an hour earlier."""
     late = [place for place, event in enumerate(events) if event[0] == "tick"]
     for place in late[len(late) // 2 :]:
@@ -145,7 +145,7 @@ def _flags(lines: str) -> Change:
     return change
 
 
-def _nested(depth: int) -> Change:
+def _write_nested(depth: int) -> Change:
     """Return what writes a trace of calls inside calls."""
 
     def change(file: Path) -> None:
@@ -172,10 +172,10 @@ def _keep(_: Path) -> None:
 
 
 PLANTED = (
-    Planted("an export without digests", "export", _sealed(files={}), _sealed(author="me")),
+    Planted("an export without digests", "export", _change_manifest(files={}), _change_manifest(author="me")),
     Planted("an export's noise of 10¹² numbers", "export",
-            _sealed(noise=[{"kind": "normal", "shape": [10**6, 10**6]}]),
-            _sealed(noise=[{"kind": "uniform", "shape": [1, 100, 32]}])),
+            _change_manifest(noise=[{"kind": "normal", "shape": [10**6, 10**6]}]),
+            _change_manifest(noise=[{"kind": "uniform", "shape": [1, 100, 32]}])),
     Planted("json.py beside an export", "export", _neighbour("json.py"), _neighbour("my_robot.py")),
     Planted("a package beside an export", "export", _neighbour("numpy/__init__.py"), _neighbour("code/notes.py")),
     Planted("images from −1 to 1", "export", _image(-1.0), _image(0.0)),
@@ -183,14 +183,14 @@ PLANTED = (
     Planted("a median of true", "result of a rollout", _figure(True), _figure(5.0)),
     Planted("a median in a text", "result of a rollout", _figure("5"), _keep),
     Planted("an answer of no study", "result", _study("no study"), _keep),
-    Planted("time that runs back", "recording", _resealed(_run_back), _resealed(list)),
-    Planted("a call that ends before it begins", "recording", _resealed(_negative_length), _resealed(list)),
+    Planted("time that runs back", "recording", _write_again(_turn_back), _write_again(list)),
+    Planted("a call that ends before it begins", "recording", _write_again(_negative_length), _write_again(list)),
     Planted("half a recording of an older Strobe", "recording",
-            _resealed(lambda events: events[: len(events) // 2], ends=False), _resealed(list)),
+            _write_again(lambda events: events[: len(events) // 2], ends=False), _write_again(list)),
     Planted("an array of 10¹² empty texts", "message of a server", _array("|S0", 10**12, b""), _array("|S1", 2, b"ab")),
     Planted("a sweep that names code", "sweep", _flags("policy.factory: 'evil.py:make'"), _flags("seed: 1")),
     Planted("a sweep that names a launcher", "sweep", _flags("launcher: ray"), _flags("threads: 1")),
-    Planted("calls 10,000 deep", "trace", _nested(10_000), _nested(60), costs=True),
+    Planted("calls 10,000 deep", "trace", _write_nested(10_000), _write_nested(60), costs=True),
     Planted("a trace that unpacks to 400 MB", "trace", _bomb(400), _bomb(1)),
 )  # fmt: skip
 

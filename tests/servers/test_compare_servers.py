@@ -62,14 +62,8 @@ def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_p
     assert any("protocol of openpi; its metadata: robot: stand-in" in note for note in result["notes"])
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ("KeyError: 'image'", "KeyError: 'image'"),
-        ({"actions": array(np.full((10, 7), np.inf))}, "ValueError: 70 of 70 actions are NaN or infinite"),
-    ],
-)
-def test_a_server_that_fails_is_a_line(answer: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("answer", ["KeyError: 'image'", {"actions": array(np.full((10, 7), np.inf))}])
+def test_a_server_that_fails_is_a_line(answer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def fails(seen: dict[str, Any], number: int) -> dict[str, Any] | str:
         return actions() if number < 5 else answer
 
@@ -78,7 +72,7 @@ def test_a_server_that_fails_is_a_line(answer: Any, said: str, tmp_path: Path, c
         assert main(["compare", *flags]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert b in last
-    assert said in last
+    assert ("KeyError: 'image'" if isinstance(answer, str) else "70 of 70 actions are NaN or infinite") in last
 
 
 def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
