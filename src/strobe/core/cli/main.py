@@ -32,7 +32,6 @@ os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # and torchao's own source, once
 
 ALONE = ("diff", "doctor", "history", "report", "tour", "trials")  # commands that need no LeRobot
-IN_PYTHON = ("breakdown", "compare", "verify")  # those whose functions need none
 _OWN = str(slices.FOLDER) + os.sep  # Strobe's own sources
 _with_place = warnings.formatwarning
 
@@ -96,12 +95,13 @@ def _run_command(arguments: list[str]) -> int:
 
 def _describe_need(argv: Sequence[str] = ("breakdown",)) -> str | None:
     """Return the line that the command of ``argv`` needs LeRobot, which is not here; None for any other."""
-    if find_spec("lerobot") or argv[0] in ALONE or slices.command(argv[0]) is None:
-        return None
-    if any(source.forms.get(argv[0]) and source.find_flag(argv) for source in slices.sources()):
+    served = any(source.forms.get(argv[0]) and source.find_flag(argv) for source in slices.sources())
+    if served or find_spec("lerobot") or argv[0] in ALONE or slices.command(argv[0]) is None:
         return None
     python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
-    made = argv[0] in IN_PYTHON and any(argument.startswith("--policy.factory") for argument in argv)
+    made = argv[0] in ("breakdown", "compare", "verify") and any(
+        argument.startswith("--policy.factory") for argument in argv
+    )
     return f"this needs LeRobot{python}: {install('lerobot')}{f'; strobe.{argv[0]} in Python does not' if made else ''}"
 
 
