@@ -99,9 +99,7 @@ def _describe_need(argv: Sequence[str] = ("breakdown",)) -> str | None:
     if served or find_spec("lerobot") or argv[0] in ALONE or slices.command(argv[0]) is None:
         return None
     python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
-    made = argv[0] in ("breakdown", "compare", "verify") and any(
-        argument.startswith("--policy.factory") for argument in argv
-    )
+    made = argv[0] in ("breakdown", "compare", "verify") and any(flag.startswith("--policy.factory") for flag in argv)
     return f"this needs LeRobot{python}: {install('lerobot')}{f'; strobe.{argv[0]} in Python does not' if made else ''}"
 
 
