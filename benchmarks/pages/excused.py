@@ -20,6 +20,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"lerobot=BASE", "it needs two checkouts of LeRobot"),
     (r"smolvla.*(--compile|compile_model)", "compiling a flow policy takes minutes on a CPU"),
     (r"trained/checkpoints", "a checkpoint that the page trains for minutes"),
+    (r"tune .*env\.type=metaworld", "MetaWorld's images take minutes without a card"),
     (r"^torchrun", "it starts several processes of a training, which tests/train does"),
     (r"^strobe tour", "benchmarks/first_hour.py runs it"),
     (r"--policy.type=(groot|xvla)", "its config is read from the Hub"),
