@@ -136,6 +136,7 @@ def main() -> None:
     reasons = {one: find_reason(one) for one in chosen}
     runnable = [one for one in chosen if reasons[one] is None]
     if asked.quick:
+        runnable = list({one.text: one for one in runnable}.values())
         group, size = datetime.now(UTC).date().toordinal() % GROUPS, len(runnable) / GROUPS
         runnable = runnable[round(group * size) : round((group + 1) * size)]  # neighbours share what is made for them
     if asked.list:
