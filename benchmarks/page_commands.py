@@ -43,7 +43,7 @@ from pages.made import Made, UnpreparedError  # noqa: E402
 from pages.rewritten import DROPPED, Rewriter  # noqa: E402
 
 LIMIT_S = 120.0
-GROUPS = 61  # a prime, so that no rhythm of CI's rota misses some
+GROUPS = 97  # a prime, so that no rhythm of CI's rota misses some
 PATHS = [HERE, ROOT / "tests", ROOT / "src", ROOT / "packages" / "strobe_zoo" / "src"]
 
 
