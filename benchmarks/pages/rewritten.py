@@ -34,7 +34,7 @@ ADDED = {
     "batch": ("--largest=2",),
     "evaluate": ("--episodes=2",),
     "tune": ("--starts=8", "--pairs=8"),
-    "verify": ("--observations=4", "--passes=1"),
+    "verify": ("--observations=4",),
     "dataloader": ("--seconds=1", "--workers=0,1", "--skip_start_up", "--skip_what_ifs"),
     "record": ("--episodes=2", "--frames=16"),
     "replay": ("--draws=5", "--calls=5"),
