@@ -237,8 +237,7 @@ def parse(
             fields[prefix][name.removeprefix(f"--{prefix}.")] = value or ""
         else:  # draccus wants the value of a bare flag spelt out
             default = bare_flag_value(items[name]) if name in items else None
-            text = value if value is not None else default or ""
-            arguments.append(f"{name}={as_text(config_class, name[2:], text)}")
+            arguments.append(f"{name}={as_text(config_class, name[2:], default or '' if value is None else value)}")
     known = {*option_names(config_class)} - {f"--{item.name}" for item in positional}
     for prefix, placeholder in lazy.items():
         if fields[prefix]:
