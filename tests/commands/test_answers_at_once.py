@@ -58,6 +58,7 @@ WRONG: list[tuple[list[str], str]] = [
     ([*ACT, "--python_profile=perf"], "--python_profile=perf"),
     ([*ACT, "--rtc=20"], "--rtc=20: give each of its fields as a flag"),
     ([*ACT, "--dataset.root=/no/such/data"], "no LeRobotDataset at /no/such/data"),
+    ([*ACT, "--dataset.root=2024-11-29"], "no LeRobotDataset at 2024-11-29"),
     (["breakdown", "--policy.path=/no/such/folder"], "there is no folder /no/such/folder"),
     (["breakdown", "--policy.path=checkpoint", "--policy.chunk_sise=3"], "did you mean --policy.chunk_size?"),
     (["breakdown", "--model.type=vjepa3"], "did you mean 'vjepa2'?"),

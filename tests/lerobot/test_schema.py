@@ -97,7 +97,7 @@ def test_written_defaults_are_lerobot_s() -> None:
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused_in_the_same_words(where: str, given: dict[str, str]) -> None:
-    plain = shapes.nest_fields(given)
+    plain = shapes.nest_fields(where, given)
     with pytest.raises(Exception) as real:  # noqa: PT011  # draccus has many
         shapes.build_real(shapes.Request(where, plain, ("x",)))
     with pytest.raises(type(real.value)) as read:
@@ -106,7 +106,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_the_same_words(where: str, give
 
 
 def test_what_was_asked_for_becomes_lerobot_s_own() -> None:
-    given = shapes.nest_fields({"type": "pusht", "fps": "5", "observation_height": "96"})
+    given = shapes.nest_fields(registries.ENVIRONMENT, {"type": "pusht", "fps": "5", "observation_height": "96"})
     shape = shapes.build(registries.ENVIRONMENT, given)
     assert (shape.type, shape.fps, shape.observation_height, shape.task) == ("pusht", 5, 96, "PushT-v0")
     asked = shapes.read_request(shape)

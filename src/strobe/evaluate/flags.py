@@ -136,14 +136,10 @@ def timings(config: RealtimeFlags, env: EnvConfig) -> list[RequestedTiming]:
             raise UserError(f"--{given} needs --inference.type={engine}, or sync,{engine}")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
-    made_by = {"sync": _sync_timings, "rtc": _rtc_timings, "async": _async_timings}
+    made_by = {"sync": lambda _, first: [first], "rtc": _rtc_timings, "async": _async_timings}
     first = RequestedTiming("sync", latencies[0], choose_hold(env, config.hold), fps)
     ways = [way for engine in engines for way in made_by[engine](config, first)]
     return [dataclasses.replace(way, latency=latency) for way in ways for latency in latencies]
-
-
-def _sync_timings(_config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
-    return [first]
 
 
 def _rtc_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:

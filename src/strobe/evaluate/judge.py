@@ -104,13 +104,11 @@ def _judge_task(
     if not is_first and paired:
         judged.paired = paired_rates(before, won, margin, level, every=None)
     elif not is_first:
-        counted, against = ([_counts(run[task]) for task in tasks] for run in (own, first))
+        counted, against = (
+            [(sum(each.success for each in run[task]), len(run[task])) for task in tasks] for run in (own, first)
+        )
         judged.unpaired = unpaired_rates(against, counted, margin, level)
     return judged
-
-
-def _counts(episodes: Sequence[EvalEpisode]) -> tuple[int, int]:
-    return sum(episode.success for episode in episodes), len(episodes)
 
 
 EVAL_INFO = "eval_info.json"

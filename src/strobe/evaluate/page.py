@@ -27,7 +27,7 @@ from strobe.evaluate import page_checkpoints as checkpoints
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as times
 from strobe.evaluate.pairs import Decided, verdict_in_words
-from strobe.evaluate.results import EvaluatedVariant, EvaluateResult, VariantOnTask
+from strobe.evaluate.results import EvaluatedVariant, EvaluateResult, LoopTimes, VariantOnTask
 
 RANDOM = "random weights"  # weights of a subject without a checkpoint
 TIMES = (
@@ -245,14 +245,23 @@ def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
     return [*rates.columns(result.margin), *at]
 
 
+def _share_of_tick(loop: LoopTimes, ms: float | None) -> float | None:
+    """Return the share of a part in the tick of an episode whose simulator waits for the policy."""
+    whole = loop.policy_ms + loop.step_ms + (loop.render_ms or 0.0)
+    return ms / whole if ms is not None and whole > 0 else None
+
+
 _TIMES: Columns[EvaluatedVariant] = [
     words("Variant", lambda variant: variant.name),
     figure("Calls", lambda variant: variant.calls.calls),
     figure("Call, median (ms)", lambda variant: variant.calls.median_ms, units.rate),
     figure(f"{units.P_TAIL} (ms)", lambda variant: variant.calls.quantile_ms(units.TAIL), units.rate),
     figure("Policy per tick (ms)", lambda variant: variant.loop.policy_ms, units.rate),
+    figure("% of tick", lambda variant: _share_of_tick(variant.loop, variant.loop.policy_ms), units.percent),
     figure("Simulator per tick (ms)", lambda variant: variant.loop.step_ms, units.rate),
+    figure("% of tick", lambda variant: _share_of_tick(variant.loop, variant.loop.step_ms), units.percent),
     figure("Rendering per tick (ms)", lambda variant: variant.loop.render_ms, units.rate),
+    figure("% of tick", lambda variant: _share_of_tick(variant.loop, variant.loop.render_ms), units.percent),
     figure("Ticks drawn", lambda variant: variant.loop.drawn, units.percent),
     figure("Reset per episode (ms)", lambda variant: variant.loop.reset_ms, units.rate),
 ]

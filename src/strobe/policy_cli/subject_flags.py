@@ -213,7 +213,7 @@ def check_policy(kind: str, overrides: Sequence[str]) -> None:
     known = [f"--policy.{name}" for name in options(POLICY, kind) if name != "type"]
     check_names(known, [f"--policy.{name[2:]}" for name in given], others=lambda: POLICY_NAMES)
     try:
-        build(POLICY, nest_fields({"type": kind} | {name[2:]: value for name, value in given.items()}))
+        build(POLICY, nest_fields(POLICY, {"type": kind} | {name[2:]: value for name, value in given.items()}))
     except (UnreadableSourceError, KeyError):  # only the config itself knows
         return
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, scaled_column, table, words
 from strobe.core.results import units
@@ -38,7 +39,8 @@ def python_sections(python: object) -> list[Section]:
 
 def _operators(seen: OperatorProfile) -> list[Section]:
     name, took = seen.measurement, units.ms(seen.iteration_ms, units.digits(seen.iteration_ms))
-    shown = tables(seen, f"One iteration of {name} under torch.profiler, which slows it: {took} ms.")
+    first, *shown = tables(seen, f"One iteration of {name} under torch.profiler, which slows it: {took} ms.")
+    shown = [replace(first, asked=True), *shown]
     if any(part.work for part in seen.parts):
         about = "Work on the device belongs to the part that launched it."
         shown.append(Section("device-parts", "Parts on the device", parts(seen.parts), [about]))
@@ -186,7 +188,7 @@ def _python(seen: PythonProfile) -> Section:
         ],
         decimals,
     )
-    return Section("python", "Python functions", rows.drop_empty_columns(), [about])
+    return Section("python", "Python functions", rows.drop_empty_columns(), [about], asked=True)
 
 
 def _cut(text: str, most: int = LONGEST, *, start: bool = False) -> str:

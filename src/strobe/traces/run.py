@@ -43,7 +43,8 @@ def trace(files: Sequence[Path], progress: Callable[[Path], None] = lambda _: No
                 raise
             left_out.append(f"left out: {error}")
             continue
-        read[_unique(_name(file), path, read)] = file, rows
+        name = path.name if file.rank is None else f"rank {file.rank}"
+        read[_unique(name, path, read)] = file, rows
     if not read:
         raise UserError(f"none of the {len(files)} files is a trace: {left_out[0].removeprefix('left out: ')}")
     ordered = dict(sorted(read.items(), key=lambda item: (item[1][0].rank is None, item[1][0].rank or 0)))
@@ -71,10 +72,6 @@ def _read(path: Path) -> tuple[TraceFile, Rows]:
 
 def _reasons(rows: Rows) -> str:
     return ", ".join(f"{count:,} event{'s' * (count != 1)} {reason}" for reason, count in rows.left_out.most_common())
-
-
-def _name(file: TraceFile) -> str:
-    return file.path.name if file.rank is None else f"rank {file.rank}"
 
 
 def _unique(name: str, path: Path, taken: dict[str, tuple[TraceFile, Rows]]) -> str:

@@ -229,7 +229,8 @@ def look(config: BatchConfig, root: Path) -> tuple[Search, dict[int, int], bool]
                 folder = execution_folder(root, cell, 1)
                 outcome = read_cell_outcome(root, cell, 1)
                 if outcome is None or (config.retry and outcome.status != "done"):
-                    job = Job(cell.key, 1, STUDY, cell.argv, _label(size, predicted), folder, limits)
+                    memory = "" if bytes_ is None else f" ({bytes_ / 2**30:.2f} GiB predicted)"
+                    job = Job(cell.key, 1, STUDY, cell.argv, f"batch_size={size}{memory}", folder, limits)
                     live.began(job)
                     outcome = execute(job, lambda line, job=job: live.say(job, line), server=server)
                     live.report_ended(job, outcome)
@@ -341,11 +342,6 @@ def _cell(flags: Sequence[str], size: int) -> grid.Cell:
 
 def _size(cell: Cell) -> int:
     return int(cell.settings["batch_size"])
-
-
-def _label(size: int, predicted: dict[int, int]) -> str:
-    memory = f" ({predicted[size] / 2**30:.2f} GiB predicted)" if size in predicted else ""
-    return f"batch_size={size}{memory}"
 
 
 def _failure_reason(cell: Cell) -> str:

@@ -27,6 +27,7 @@ class Inputs:
     Attributes:
         seen: for each recorded step the indices of its frames and of their episodes, both (batch,).
         accumulation: gradient accumulation that accelerate was given, in batches.
+        precision: mixed precision as accelerate has it: 'no', 'bf16', 'fp16'; None before the first backward pass.
         normalises: whether a normaliser was seen.
         off: feature → the farthest that a statistic in use lies from the dataset's, in the dataset's own spread.
         not_compared: features whose statistics have another shape than the dataset's.
@@ -34,6 +35,7 @@ class Inputs:
 
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     accumulation: int = 1
+    precision: str | None = None
     normalises: bool = False
     off: dict[str, float] = field(default_factory=dict)
     not_compared: list[str] = field(default_factory=list)

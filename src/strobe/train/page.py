@@ -270,6 +270,8 @@ def _input_rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str
             "workers after that",
             "not measured" if rate is None else f"{rate:,.0f} samples/s, if nothing makes them wait",
         )
+    if found.precision is not None:
+        yield "mixed precision (AMP)", "off" if found.precision == "no" else found.precision
     yield "statistics", _statistics(found)
     yield from _resumed_rows(found)
     yield "adapter", "none" if found.adapter is None else _adapter(found.adapter)

@@ -104,6 +104,7 @@ class TrainedOn(Data):
     loader_rate: Finite | None = Field(default=None, description="samples/s that the workers can load together")
     samples_per_step: int = Field(description="batch × processes × accumulated batches")
     accumulation: int = Field(default=1, description="gradient accumulation that accelerate was given")
+    precision: str | None = Field(default=None, description="mixed precision as accelerate has it; None: not seen")
     normalised_by: Literal["the data's statistics", "the checkpoint's statistics", ""] = Field(
         default="", description="the statistics that normalise the data; empty if no normaliser was seen"
     )

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from pydantic import ValidationError
 from typing_extensions import Self
 
@@ -249,11 +248,12 @@ def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Me
     if config.num_workers:
         loader.prefetched_batches = config.prefetch_factor
         loader.start_method = config.dataloader_multiprocessing_context
+    every = list(watch.policy.parameters()) if watch.policy is not None else []
     step.traits = Traits(
         device=str(watch.device),
         batch_size=config.batch_size,
         loader=loader,
-        trained_share=_trained_share(watch.policy),
+        trained_share=sum(p.numel() for p in every if p.requires_grad) / max(1, sum(p.numel() for p in every)),
     )
     # What earlier runs of this process could not see is none of this one's.
     lost = {f"worker {worker['worker']}" for worker in worker_facts(watch)}
@@ -303,11 +303,6 @@ def _worker_spans(run: Iteration, batches: Sequence[Iteration], names: Mapping[s
                 )
                 shown.append(span)
     return shown
-
-
-def _trained_share(policy: torch.nn.Module | None) -> float:
-    every = list(policy.parameters()) if policy is not None else []
-    return sum(p.numel() for p in every if p.requires_grad) / max(1, sum(p.numel() for p in every))
 
 
 def _info(watch: TrainingWatch) -> SubjectInfo:

@@ -261,6 +261,7 @@ def record_inputs(
         first_batch_ms=waited_ms,
         samples_per_step=config.batch_size * processes,  # lerobot-train takes an optimizer step after each batch
         accumulation=inputs.accumulation,
+        precision=inputs.precision,
         statistics_off=inputs.off,
         statistics_not_compared=inputs.not_compared,
         resumed=inputs.resumed,

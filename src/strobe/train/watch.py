@@ -304,6 +304,7 @@ class TrainingWatch(Instrument):
 
     def _backward(self, inner: Call, accelerator: Any, *args: object, **kwargs: object) -> None:
         self.inputs.accumulation = accelerator.gradient_accumulation_steps
+        self.inputs.precision = accelerator.mixed_precision
         start = self._mark()
         with section(BACKWARD):
             inner(accelerator, *args, **kwargs)

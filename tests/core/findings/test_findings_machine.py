@@ -80,7 +80,6 @@ def test_what_is_found() -> None:
             "no ceiling": ("", reaches(20.0, None)),
         },
         "single-precision": {
-            "all in float32": ("single-precision", make_float32_part(1.0)),
             "51 % in float32": ("single-precision", make_float32_part(0.51)),
             "49 % in float32": ("", make_float32_part(0.49)),
             "none in float32": ("", make_float32_part(0.0)),
@@ -88,7 +87,6 @@ def test_what_is_found() -> None:
             "weights in float32": ("", make_float32_part(1.0, half=10)),
         },
         "half-slower": {
-            "80 % in half": ("half-slower", make_half_part(8.0)),
             "41 % in half": ("half-slower", make_half_part(4.1)),
             "39 % in half": ("", make_half_part(3.9)),
             "half is hardly slower": ("", make_half_part(8.0, half=150.0)),

@@ -41,6 +41,15 @@ def test_a_table_whose_texts_have_no_width_can_be_printed(nothing: str) -> None:
     assert out.getvalue()
 
 
+def test_a_label_breaks_on_a_narrow_terminal_and_never_in_a_file() -> None:
+    label = ", ".join(3 * ["a part with a long name"])
+    table = Table(heads("<Part"), [Row([label])])
+    for terminal in (True, False):
+        out = io.StringIO()
+        console.print_table(table, Console(file=out, width=40, force_terminal=terminal))
+        assert (label in out.getvalue()) == (not terminal)
+
+
 PAIRS: Columns[tuple[str, float | None]] = [
     words("Name", lambda pair: pair[0]),
     *lift_columns(

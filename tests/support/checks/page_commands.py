@@ -67,12 +67,12 @@ def commands(page: str) -> Iterator[Command]:
 
 def _command(text: str, line: int) -> Command | None:
     """Return the command that ``text`` runs, or None where it is no command that is known here."""
-    text = re.split(r"\s{3,}", text.removeprefix("$ "))[0]  # an explanation stands beside it
+    text = re.split(r"\s{3,}(?![\s-])", text.removeprefix("$ "))[0]  # an explanation stands beside it
     first = next((word for word in text.split() if not _ASSIGNED.match(word)), "")
     first = first.removeprefix(".venv/bin/").removeprefix(".venv-libero/bin/").removeprefix(".venv-next/bin/")
     if first not in (*OURS, *OTHERS) and not LEROBOTS.match(first):
         return None
-    words = re.sub(r"<.*?>", "…", text).split() if "<" in text else shlex.split(text, comments=True)
+    words = shlex.split(re.sub(r"<[a-z].*?>", "…", text), comments=True)
     while _ASSIGNED.match(words[0]):
         words.pop(0)
     words[0] = first

@@ -10,12 +10,15 @@ import contextlib
 import dataclasses
 import functools
 import io
+import json
 import logging
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from draccus.argparsing import ArgumentParser
+from draccus.cfgparsing import parse_string
 
 from strobe.core.errors import UserError, error_line
 
@@ -61,6 +64,19 @@ def groups(config_class: Any) -> dict[str, type[Placeholder]]:
             elif hint is declared and dataclasses.is_dataclass(hint):
                 prefixes |= {f"{name}.{inner}": config for inner, config in groups(hint).items()}
     return prefixes
+
+
+def as_text(config_class: object, name: str, text: str) -> str:
+    """Return a flag's text as YAML has to have it: quoted, if YAML took it for another kind than its field's.
+
+    A folder may be called off, 2024 or 2024-11-29. YAML reads these as a bool, a number and a date.
+    """
+    hint = config_class
+    for part in name.split("."):
+        hint = typing.get_type_hints(hint).get(part) if dataclasses.is_dataclass(hint) else None
+    kinds = {*(typing.get_args(hint) or (hint,))} - {type(None)}
+    read = parse_string(text) if kinds and kinds <= {str, Path} else text
+    return text if read is None or isinstance(read, str | list | dict) else json.dumps(text)
 
 
 @functools.cache

@@ -131,7 +131,8 @@ def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 
 
 def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    figures = {guard: {*re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)} - {"success_drop"} for guard in _guards(result)}
+    guards = [*(treated.guard for treated in result.guarded_actions() if treated.guard), *result.guards()]
+    figures = {guard: {*re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)} - {"success_drop"} for guard in guards}
     cosine_only = next((guard for guard, each in figures.items() if each == {"cosine"} and "exact" not in guard), None)
     if cosine_only is None:
         return
@@ -201,10 +202,6 @@ def _examined_actions(result: Guarded) -> list[Held]:
         if result.chosen_candidate is None
         else [treated for treated in held if treated.name == result.chosen_candidate]
     )
-
-
-def _guards(result: Guarded) -> list[str]:
-    return [*(treated.guard for treated in result.guarded_actions() if treated.guard), *result.guards()]
 
 
 def _dimensions(treated: Held) -> list[DimensionAgreement]:

@@ -20,7 +20,7 @@ from strobe.core.report.document import Document, Row, Section, Table
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
 
-FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen
+FINDINGS, ANSWERS, ROWS, ASKED_ROWS = 4, 8, 14, 6  # on one screen
 FEWEST_BLOCKS = 4  # that become one row
 _NUMBER = re.compile(r"([\d.,]+)( %)?")
 FACTS = ("Subject", "Machine")  # facts without which no figure means anything
@@ -44,7 +44,7 @@ def render(document: Document, console: Console) -> None:
 
 
 def render_brief(document: Document, console: Console, whole: str = "--full") -> None:
-    """Print the answers, the first findings with what to do, the first table, and what was left out.
+    """Print the answers, the first findings with what to do, the first tables, and what was left out.
 
     Args:
         whole: the flag, or the call, that prints all of it.
@@ -57,13 +57,12 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
         console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
         if finding.do and finding.level != "good":
             console.print(_hanging("  → ", finding.do, ""))
-    section = first_table(document)
     hidden = 0
-    if section is not None and section.table is not None:
-        shown = truncate_rows(section.table, ROWS)
-        hidden = len(section.table.rows) - len(shown.rows)
+    for index, (title, table) in enumerate(first_tables(document)):
+        shown = truncate_rows(table, ASKED_ROWS if index else ROWS)
+        hidden += len(table.rows) - len(shown.rows)
         console.print()
-        console.print(Text(section.title.upper(), style="bold"))
+        console.print(Text(title.upper(), style="bold"))
         print_table(shown, console)
     console.print()
     for name, text in document.facts:
@@ -73,9 +72,10 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
         console.print(Text(f"More: {more}. {whole} prints all of it; the report shows it with plots.", style="dim"))
 
 
-def first_table(document: Document) -> Section | None:
-    """Return the section that a reader looks at first: the first one with a table."""
-    return next((section for section in document.sections if section.table is not None and not section.detail), None)
+def first_tables(document: Document) -> list[tuple[str, Table]]:
+    """Return the tables that a reader looks at first, with their titles: the first one, and what was asked for."""
+    tables = [(each.title, each.table, each.asked) for each in document.sections if each.table and not each.detail]
+    return [(title, table) for index, (title, table, asked) in enumerate(tables) if asked or not index]
 
 
 def truncate_rows(whole: Table, limit: int) -> Table:
@@ -150,13 +150,12 @@ def _has_shares(table: Table) -> bool:
 def _left_out(document: Document, rows: int) -> str:
     """Return in words how much a brief view leaves out."""
     tables = sum(section.table is not None and not section.detail for section in document.sections)
-    first = first_table(document)
-    tables -= first is not None
+    first = first_tables(document)
     counts = {
         "answer": len(document.answers) - ANSWERS,
         "finding": len(document.findings) - FINDINGS,
-        "smaller row" if first is not None and first.table is not None and _has_shares(first.table) else "row": rows,
-        "table": tables,
+        "smaller row" if first and _has_shares(first[0][1]) else "row": rows,
+        "table": tables - len(first),
         "note": len(document.notes),
     }
     return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count > 0)
@@ -201,7 +200,7 @@ def print_table(whole: Table, console: Console) -> None:
     fitting = whole
     while _width(fitting, console) > console.width and console.is_terminal and len(fitting.columns) > 3:
         fitting = fitting.first_columns(len(fitting.columns) - 1)
-    shown = _rich(fitting)
+    shown = _rich(fitting, console.is_terminal)
     if _width(fitting, console) > console.width:
         # Rich takes columns away until the rest fits, unless the table itself says how wide it is.
         shown.width = _width(fitting, console)
@@ -212,10 +211,11 @@ def print_table(whole: Table, console: Console) -> None:
 
 def _width(table: Table, console: Console) -> int:
     wide = console.options.update(width=10_000)
-    return Measurement.get(console, wide, _rich(table)).minimum
+    return Measurement.get(console, wide, _rich(table, console.is_terminal)).minimum
 
 
-def _rich(table: Table) -> RichTable:
+def _rich(table: Table, folds: bool) -> RichTable:
+    """Return Rich's table; ``folds`` says whether the labels of rows may break, as on a terminal that is narrow."""
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(table.columns):
         cells = [cell_len(_cell(row, index)) for row in table.rows]
@@ -226,7 +226,7 @@ def _rich(table: Table) -> RichTable:
             justify="right" if column.numeric else "left",
             no_wrap=index > 0 and column.numeric,
             overflow="fold",
-            min_width=widest if column.numeric else min(widest, 24),
+            min_width=widest if column.numeric or not (index or folds) else min(widest, 24),
         )
     for row in table.rows:
         style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]

@@ -179,8 +179,8 @@ class ClipRow(_PlainText):
 class Section(_PlainText):
     """A titled table.
 
-    ``key`` says which plots belong to it. A ``detail`` is left out of the console. ``clips`` are videos, which only a
-    page shows.
+    ``key`` says which plots belong to it. A ``detail`` is left out of the console; what was ``asked`` for by a flag is
+    on its first screen. ``clips`` are videos, which only a page shows.
     """
 
     VERBATIM = ("key",)
@@ -191,6 +191,7 @@ class Section(_PlainText):
     text: list[str] = field(default_factory=list)
     detail: bool = False
     clips: Sequence[ClipRow] = ()
+    asked: bool = False
 
 
 def listing(

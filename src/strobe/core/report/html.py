@@ -118,11 +118,8 @@ def media(rows: Sequence[ClipRow], folder: Path | None) -> dict[str, str]:
     if sum(map(len, videos.values())) > MOST_BYTES:
         videos = {}
     read = _read(folder, [clip.poster for clip in clips if clip.poster is not None]) | videos
-    return {file: _url(file, content) for file, content in read.items()}
-
-
-def _url(file: str, content: bytes) -> str:
-    return f"data:{KINDS[Path(file).suffix]};base64,{base64.b64encode(content).decode()}"
+    encoded = {file: base64.b64encode(content).decode() for file, content in read.items()}
+    return {file: f"data:{KINDS[Path(file).suffix]};base64,{content}" for file, content in encoded.items()}
 
 
 def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:

@@ -55,8 +55,9 @@ Point = tuple[float, float, str]  # FLOP per byte, GFLOP/s, and a part with its 
 
 def line(name: str, measurement: Measurement) -> str | None:
     """Return what ``name`` takes and how much faster is possible, in a sentence; None if its limit is not known."""
-    possible = headroom(measurement)
-    return f"{name} takes {_short(measurement.samples.summary.median)} ms. {possible}" if possible else None
+    possible, median = headroom(measurement), measurement.samples.summary.median
+    took = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
+    return f"{name} takes {took} ms. {possible}" if possible else None
 
 
 def headroom(measurement: Measurement) -> str | None:
@@ -159,10 +160,6 @@ def _headroom(ms: float, least_ms: float, unit: str = " ×") -> str:
         return units.NONE
     factor = ms / least_ms
     return f"{factor:.2f}{unit}" if factor < 10 else f"{factor:,.0f}{unit}"
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _intensity(part: PartLimit) -> float | None:

@@ -55,7 +55,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
 def guidance(result: Result) -> list[Section]:
     """Return Real-Time Chunking's share of a chunk, where there is any."""
     table = tables.guidance(result.measurements)
-    return [] if table is None else [Section("guidance", "Inside Real-Time Chunking", table)]
+    return [] if table is None else [Section("guidance", "Inside Real-Time Chunking", table, asked=True)]
 
 
 def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Section]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.core.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, truncate_rows
+from strobe.core.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_tables, truncate_rows
 from strobe.core.report.document import Column, Document, Table
 from strobe.core.report.html import template
 from strobe.core.results import units
@@ -91,9 +91,7 @@ def result_picture(result: Result) -> Picture | None:
 
 
 def _page(document: Document, plot: Picture | None, most: int) -> str:
-    section = first_table(document)
-    whole = section.table if section is not None else None
-    shown = _cut_table(truncate_rows(whole, ROWS), most) if whole is not None else None
+    shown = next((_cut_table(truncate_rows(table, ROWS), most) for _, table in first_tables(document)), None)
     facts = [(name, _cut(text, most)) for name, text in document.facts if name in FACTS]
     short = replace(
         document,

@@ -220,7 +220,8 @@ def _describe_change(candidate: Candidate) -> str:
     if same.rms is None or same.worst is None:
         return f"{name} has a cosine of {same.cosine:.6f} to the baseline"
     if not same.worst:
-        return f"{name} {'do' if several else 'does'} not change the {same.of}: bit-identical in {_calls(same)}"
+        calls = f"all {same.observations:,} calls" if same.observations > 1 else "the one call"
+        return f"{name} {'do' if several else 'does'} not change the {same.of}: bit-identical in {calls}"
     flips = f" and flip{'' if several else 's'} {share_of_flips(same.flips)} of decisions" if same.flips else ""
     changed = f"{units.sigma(same.rms)} σ RMS, at most {units.sigma(same.worst)} σ"
     if same.of == "features":
@@ -254,10 +255,6 @@ def compared_quantity(candidates: Sequence[Candidate]) -> str:
 def _is_partly_executed(same: Agreement) -> bool:
     length = max((len(dimension.along) for dimension in same.dimensions), default=0)
     return same.executed is not None and (same.executed < length or not length)
-
-
-def _calls(same: Agreement) -> str:
-    return f"all {same.observations:,} calls" if same.observations > 1 else "the one call"
 
 
 def _explain_figures(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:

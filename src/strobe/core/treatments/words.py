@@ -130,7 +130,7 @@ def parse(text: str, entries: Sequence[Keyed]) -> list[Spec]:
             raise UserError(f"'{pair}': the value cannot be read") from None
         if specs and belongs(key, find_entry(next(iter(specs[-1])), entries)) and key not in specs[-1]:
             specs[-1][key] = value
-        elif (owner := _owner(key, entries)) is not None:
+        elif owner := next((one.key for one in entries if not one.key.endswith(".") and belongs(key, one)), None):
             raise UserError(f"'{key}' is an option of '{owner}': write {owner}=… before it")
         else:
             find_entry(key, entries)
@@ -143,7 +143,3 @@ def belongs(key: str, entry: Keyed) -> bool:
     if entry.key.endswith("."):
         return key.startswith(entry.key)
     return key in [f"{entry.key}.{option}" for option in entry.options]
-
-
-def _owner(key: str, entries: Sequence[Keyed]) -> str | None:
-    return next((entry.key for entry in entries if not entry.key.endswith(".") and belongs(key, entry)), None)

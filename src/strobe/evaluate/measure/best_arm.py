@@ -96,7 +96,7 @@ def rank_settings(played: Played, margin: float = MARGIN) -> list[str]:
     """
     if len({len(episodes) for episodes in played.values()}) != 1 or not next(iter(played.values())):
         raise ValueError("settings are ranked on the same starts, one or more")
-    rates = {name: _rate(episodes) for name, episodes in played.items()}
+    rates = {name: sum(each.success for each in ended) / len(ended) for name, ended in played.items()}
     highest = max(rates.values())
 
     def key(name: str) -> tuple[bool, float, float]:
@@ -138,10 +138,6 @@ def shown_worse(
     if sum(differences) <= 0 and judge_times(leader, other, level, every).kind == "later":
         return "time"
     return None
-
-
-def _rate(episodes: Sequence[Ended]) -> float:
-    return sum(each.success for each in episodes) / len(episodes)
 
 
 def mean_s(episodes: Sequence[Ended]) -> float:

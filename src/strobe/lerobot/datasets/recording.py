@@ -99,7 +99,7 @@ def read(root: Path, named: str | None = None, chosen: Sequence[int] | None = No
     episodes = _episodes(root, named, info)
     if chosen is not None and (missing := [episode for episode in chosen if episode not in episodes]):
         raise DatasetError(Fault("chosen", f"it has no episode {missing[0]}, only 0 to {max(episodes, default=0)}"))
-    tasks = len(_table(root, named, root / TASKS)) if info.get("total_tasks", 0) else 0
+    tasks = len(rows(root, named, root / TASKS)) if info.get("total_tasks", 0) else 0
     return Recording(root, named, info, episodes, list(episodes if chosen is None else chosen), tasks)
 
 
@@ -120,10 +120,6 @@ def rows(root: Path, named: str | None, file: Path, columns: Sequence[str] | Non
         raise DatasetError(
             Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", restore_hint(root, named, shown))
         ) from None
-
-
-def _table(root: Path, named: str | None, file: Path) -> pd.DataFrame:
-    return rows(root, named, file).to_pandas()
 
 
 def _info(root: Path, named: str | None) -> JsonObject:

@@ -50,7 +50,7 @@ class LazyConfig(Placeholder):
 
     @classmethod
     def values(cls, flags: Mapping[str, str]) -> dict[str, Any]:
-        return shapes.nest_fields(flags)
+        return shapes.nest_fields(cls.where, flags)
 
 
 def lerobot_placeholder(where: str) -> object:

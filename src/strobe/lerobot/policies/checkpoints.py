@@ -158,15 +158,11 @@ def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
 
 
 def _unread(folder: Path, kind: type, reason: str, names: ReadNames) -> UserError:
-    message = _mismatch(folder, kind, reason)
-    return UnreadWeightsError(message, names) if names.missing or names.reshaped else UserError(message)
-
-
-def _mismatch(folder: Path, kind: type, reason: str) -> str:
-    return (
+    message = (
         f"the weights in {source(folder)} do not fit {kind.__name__} ({reason}); check that config.json "
         "and model.safetensors belong together and that no --policy flag changes the architecture"
     )
+    return UnreadWeightsError(message, names) if names.missing or names.reshaped else UserError(message)
 
 
 def _really_missing(module: nn.Module, missing: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ LeRobot's own class checks it later, with everything that its ``__post_init__`` 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import enum
 import importlib
@@ -20,6 +21,7 @@ from typing import Any, Literal, Optional, Union
 from draccus.cfgparsing import parse_string
 from draccus.parsers.decoding import get_decoding_fn
 
+from strobe.core.cli.placeholders import as_text
 from strobe.lerobot.schema import registries
 from strobe.lerobot.schema.source import (
     Class,
@@ -137,15 +139,21 @@ def build_real(request: Request) -> Any:
     return get_decoding_fn(cls)(given, request.path)
 
 
-def nest_fields(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return dotted fields and their texts as draccus reads them: nested dictionaries, values by YAML's rules."""
+def nest_fields(where: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return dotted fields of the config at ``where`` and their texts as draccus reads them: nested dictionaries.
+
+    Values follow YAML's rules, but for those of a field that holds text or a path.
+    """
+    config = None
+    with contextlib.suppress(UnreadableSourceError, KeyError):
+        config = shape(find_config(where, given.get("type")))
     outer: dict[str, Any] = {}
     for name, text in given.items():
         *path, last = name.split(".")
         inner = outer
         for part in path:
             inner = inner.setdefault(part, {})
-        inner[last] = parse_string(text)
+        inner[last] = parse_string(as_text(config, name, text))
     return outer
 
 

@@ -146,7 +146,9 @@ def _loss_and_gradient(
         scaled = scale if scale is not None else LARGEST_SCALE if subject.training.scaler is not None else 1.0
         while True:
             loss = float(subject.gradient(raw, index, scaled))
-            if scale is not None or scaled <= 1 or _finite(_gradient(subject.policy)):
+            if scale is not None or scaled <= 1:
+                break
+            if all(bool(g.isfinite().all()) for g in _gradient(subject.policy) if g is not None):
                 break
             scaled /= 2
     finally:
@@ -157,10 +159,6 @@ def _loss_and_gradient(
 
 def _gradient(policy: nn.Module) -> Gradient:
     return [parameter.grad for parameter in policy.parameters()]
-
-
-def _finite(gradient: Gradient) -> bool:
-    return all(bool(g.isfinite().all()) for g in gradient if g is not None)
 
 
 @dataclass
