@@ -7,7 +7,8 @@ cache is, or rounding, as another number format is. Bar: the default guard refus
 
 Then faults that a guard could once not see, for want of a figure, of a yardstick, or of the right numbers to look at
 (`planted/unseen.py`), and exports that act otherwise by less than rounding may (`planted/exports.py`). Bar: each is
-refused, or called not judged.
+refused, or called not judged. And weights that change in place below a recipe (`planted/stale.py`). Bar: each change is
+refused within a few calls, and nothing that changes none.
 
 Then the other side: on pi0, pi0.5 and SmolVLA the baseline against itself, each exact treatment and all of
 them together must pass in every try, with other weights every twenty tries, and other noise in each. So must 40 sound
@@ -33,6 +34,7 @@ from planted.faults import (
     plant_in_prefix,
     shift_early,
 )
+from planted.stale import judge_stale
 from planted.unseen import backbone_cases, object_cases, policy_cases, scale_cases
 from rich.console import Console
 from rich.progress import track
@@ -255,9 +257,11 @@ def main() -> None:
     console = Console(width=170)
     figures = plant_faults(console)
     figures |= unseen(console)
+    figures |= judge_stale()
     figures |= passing(QUICK if arguments.quick else TRIES, console)
     figures |= exports(*((QUICK_EXPORTS, 0.0) if arguments.quick else (EXPORTS, EXPORTS_S)), console)
     seen = figures["refused"] == figures["faults"] and figures["unseen_refused"] == figures["unseen"]
+    seen = seen and not figures["stale_unseen"] and not figures["stale_sound_refused"]
     finish(figures, holds=seen and not figures["false_alarms"] and figures["exports_held"] == figures["exports"])
 
 

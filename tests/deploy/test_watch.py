@@ -94,9 +94,7 @@ def test_the_copy_acts_as_the_untouched_policy_does(kind: str, saved_policies: S
 
 
 @pytest.mark.parametrize("kind", matrix(FEW_STEPS))
-def test_chunks_are_compared_and_the_program_does_not_notice(
-    kind: str, saved_policies: Saved, load_watched: Any
-) -> None:
+def test_chunks_are_compared_and_no_program_notices(kind: str, saved_policies: Saved, load_watched: Any) -> None:
     subject = saved_policies[kind][1]
     loaded = load_watched(kind, BF16)
     plain = strobe.load_policy(saved_policies[kind][0], tiny_recipe(kind, BF16))

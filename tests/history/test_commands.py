@@ -128,9 +128,7 @@ def test_diff_is_a_gate(run: Path, slower: Path, flags: list[str], code: int, ca
     assert diff_command.run([*flags, str(slower), str(run)]) == 0
 
 
-def test_a_diff_that_is_kept_is_shown_again(
-    run: Path, slower: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_kept_diff_is_shown_again(run: Path, slower: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert diff_command.run([str(run), str(slower), "--output-dir", str(tmp_path / "kept")]) == 0
     (folder,) = (tmp_path / "kept").iterdir()
     assert folder.name.endswith("_diff_breakdown-of-act")

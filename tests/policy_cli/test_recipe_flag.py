@@ -138,9 +138,7 @@ def test_a_wrong_recipe_is_told_before_anything_is_loaded(tmp_path: Path) -> Non
         compare.read(["--policy.type=act", "--variant", f"a: recipe={path}, recipe={path}"])
 
 
-def test_a_rung_that_does_not_fit_ends_the_command_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rung_that_does_not_fit_ends_a_command_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.yaml"
     dump(Recipe(policy="act", treatments=[{"precision": "bf16"}, {"guidance": "closed form"}]), path)
     code = main(["breakdown", "--policy.type=act", f"--recipe={path}", *TINY, f"--output_dir={tmp_path}"])

@@ -113,9 +113,7 @@ def test_a_slow_camera_of_a_recording_is_found_with_the_commands_own_flag(robot,
 
 
 @pytest.mark.parametrize("driver", ["as it is", "clamps", "refuses", "returns nothing"])
-def test_a_command_that_is_no_number_is_said_first_whatever_the_driver_makes_of_it(
-    robot, tmp_path, monkeypatch, driver
-):
+def test_a_command_that_is_no_number_is_said_first_whatever_a_driver_makes_of_it(robot, tmp_path, monkeypatch, driver):
     module = sys.modules[robot.__module__]
     lead, send = module.DummyLeader.get_action, robot.send_action
 

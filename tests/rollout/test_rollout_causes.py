@@ -261,9 +261,7 @@ def test_a_device_that_hangs_is_named_with_its_time_and_no_lower_rate(part: str,
 
 
 @pytest.mark.parametrize(("calls", "slow"), [(2, 1), (3, 1), (3, 2), (8, 4)])
-def test_a_call_that_hangs_is_named_before_a_busy_machine_and_the_advice_is_no_lower_rate(
-    calls: int, slow: int
-) -> None:
+def test_a_call_that_hangs_is_named_before_a_busy_machine_and_advice_is_no_lower_rate(calls: int, slow: int) -> None:
     begin, *events, end = sync(lambda call: 3000.0 if call == slow else 20.0, ticks=20 * calls)
     turns = ("turns", 0, 0, 0, 0), ("turns", end[1], end[1] // 3, end[1] // 2, 3 * end[1])
     result = answer_events([begin, turns[0], *events, turns[1], end], **SYNC)

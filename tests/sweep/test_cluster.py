@@ -284,7 +284,7 @@ def test_players_end_with_a_driver_that_is_killed_and_what_ended_is_gone_on_with
     assert table(resumed) == table(alone)
 
 
-def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(
+def test_an_episode_that_fails_on_a_node_is_a_line_with_its_name(
     two: Nodes, begun_folder: Path, tmp_path: Path
 ) -> None:
     with RayEpisodeRunner(two.address, 1, print) as players:
@@ -322,9 +322,7 @@ def test_a_real_policy_plays_the_same_table_on_two_nodes(two: Nodes, tmp_path: P
 
 
 @pytest.mark.matrix
-def test_a_lost_node(
-    nodes: Nodes, light: Callable[..., Job], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_node(nodes: Nodes, light: Callable[..., Job], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its cell dies with it and runs elsewhere; a node that joins, of two devices, helps at once."""
     # All but the first two wait for the node that joins: it helps however long it takes to come.
     jobs = [light("first", sleep_once=600), light("cell0")]

@@ -80,8 +80,7 @@ def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
     close = same_words(name, choices) or difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    shown = ", ".join(choices[:many])
-    return f"known: {shown}{', …' if len(choices) > many else ''}"
+    return f"known: {', '.join(choices[:many])}{', …' if len(choices) > many else ''}"
 
 
 def same_words(name: str, valid: Iterable[str]) -> list[str]:

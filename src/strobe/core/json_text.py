@@ -9,11 +9,7 @@ JsonObject = dict[str, Any]  # what a JSON object becomes in Python
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what ``text`` says.
-
-    Raises:
-        ValueError: it is no JSON, or is nested deeper than Python can follow, where `json.loads` raises RecursionError.
-    """
+    """Return what ``text`` says. Raises ValueError for what is no JSON, or is nested deeper than Python can follow."""
     try:
         return json.loads(text)
     except RecursionError:

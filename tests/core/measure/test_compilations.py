@@ -213,9 +213,7 @@ def test_more_compilations_than_torch_remembers_by_itself_are_all_there() -> Non
 @pytest.mark.parametrize(
     ("gone", "said"), [("get_compilation_metrics", "compile time"), ("graph_break_reasons", "graph breaks")]
 )
-def test_what_another_torch_does_not_record_is_not_judged(
-    monkeypatch: pytest.MonkeyPatch, gone: str, said: str
-) -> None:
+def test_what_another_torch_leaves_out_is_not_judged(monkeypatch: pytest.MonkeyPatch, gone: str, said: str) -> None:
     monkeypatch.delattr(torch._dynamo.utils, gone)
     result = broken_down(eager(Branching()))
     seen = result.measurements[0].compilation

@@ -51,9 +51,7 @@ def cold(
 
 @pytest.mark.parametrize("program", [("-c", PROGRAM), ("-m", "probe")], ids=["code", "module"])
 @pytest.mark.parametrize("session", [False, True], ids=["same session", "own session"])
-def test_a_program_finds_what_it_finds_in_a_fresh_python(
-    program: tuple[str, str], session: bool, tmp_path: Path
-) -> None:
+def test_a_program_finds_what_it_finds_in_fresh_python(program: tuple[str, str], session: bool, tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text(PROGRAM)
     env = {**os.environ, "STROBE_GIVEN": "2", "PYTHONPATH": os.pathsep.join([str(tmp_path / "more"), str(tmp_path)])}
     del env["PATH"]

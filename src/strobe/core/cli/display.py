@@ -48,11 +48,7 @@ def requested_help(argv: Sequence[str]) -> HelpDetail | None:
 
 
 def take_flags(argv: Sequence[str]) -> tuple[Style, list[str]]:
-    """Take the flags of every command out of a command's own arguments. Return the style, and the other arguments.
-
-    Raises:
-        UserError: two styles.
-    """
+    """Take every command's flags out of ``argv``. Return the style and the rest. Raises UserError for two styles."""
     styles = list(dict.fromkeys(flag for flag in argv if flag in FLAGS))
     if len(styles) > 1:
         raise UserError(f"{' and '.join(styles)} exclude each other: give only one")

@@ -172,11 +172,7 @@ def take_positional(config_class: Any, argv: Sequence[str]) -> tuple[list[str], 
 
 
 def pairs(argv: Sequence[str]) -> Iterable[tuple[str, str | None]]:
-    """``--a=1 --b 2 --c`` as ``('--a', '1'), ('--b', '2'), ('--c', None)``; ``--a-b`` is ``--a_b``.
-
-    Raises:
-        UserError: something that is neither a flag nor a flag's value.
-    """
+    """Return ``--a=1 --b 2 --c`` as pairs, None without a value; ``--a-b`` is ``--a_b``. Raises UserError for more."""
     index = 0
     while index < len(argv):
         argument = argv[index]

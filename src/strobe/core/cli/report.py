@@ -131,11 +131,7 @@ def _report(answer: Answer, config: ReportConfig, page_file: Path) -> int:
 
 
 def _named_traces(paths: Sequence[Path]) -> list[Path]:
-    """Return the traces that the arguments name; [] if they name a run or a folder of runs.
-
-    Raises:
-        UserError: several arguments, not all of them traces.
-    """
+    """Return the traces among the arguments, [] for runs. Raises UserError for several that are not all traces."""
     files = TRACE_FILES.find()
     if files is None:
         return []

@@ -211,11 +211,7 @@ class Command:
 
 
 def _try_outputs(config: object) -> None:
-    """Write a file where the run is to be saved, and remove it: a measurement must not be lost for a folder.
-
-    Raises:
-        NotKeptError: nothing can be written there.
-    """
+    """Write a file where the run is to be saved, and remove it. Raises NotKeptError before a run that would be lost."""
     for name, what in (("output_dir", "run"), ("to", "export")):
         if isinstance(folder := getattr(config, name, None), Path):
             try:

@@ -107,11 +107,7 @@ def result_digest(file: Path) -> str:
 
 
 def read_summary(file: Path) -> RunSummary | None:
-    """Return the summary next to a ``result.json``; None without one, or if it was made of another answer.
-
-    Raises:
-        UserError: the answer cannot be read.
-    """
+    """Return the summary of just this ``result.json`` next to it, or None. Raises UserError where it cannot be read."""
     try:
         summary = RunSummary.model_validate_json(contents(file.parent / SUMMARY))
     except (OSError, ValidationError):  # such as one of another format

@@ -32,7 +32,6 @@ class SupportsCapabilities(Protocol):
 
     def get(self, kind: type[C]) -> C | None:
         """Return its capability of this kind; None without one."""
-        ...
 
 
 class Facts(Capability):

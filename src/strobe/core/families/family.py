@@ -74,12 +74,7 @@ class Family:
         return next((held for held in self.capabilities if isinstance(held, kind)), None)
 
     def hooks(self, module: object, *, training: bool, depth: int = 1) -> list[Hook]:
-        """Return the hooks of the probes, down to ``depth`` levels.
-
-        Raises:
-            ProbeError: the probes do not fit the installed LeRobot or transformers; the message starts with the
-                probe's name.
-        """
+        """Return the hooks of the probes, down to ``depth``. Raises ProbeError for a probe, with its name."""
         phase = self.training if training else self.inference
         every = self.probes(module) if self.probes is not None else ()
         return resolve_hooks([probe for probe in (*every, *phase(module)) if probe.level <= depth], module)

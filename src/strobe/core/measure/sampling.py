@@ -41,7 +41,6 @@ class Looking(Protocol):
 
     def look(self, samples: Mapping[str, Array]) -> str | None:
         """Return why to stop, in words. ``samples``: milliseconds by name, without the warm-up."""
-        ...
 
 
 @dataclass(frozen=True)

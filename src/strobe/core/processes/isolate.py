@@ -275,11 +275,7 @@ class Pool(Closing):
         return len(self.workers) - len(self._busy)
 
     def order(self, *arguments: object) -> None:
-        """Let a free worker call what it made. The order waits there while the worker still makes it.
-
-        Raises:
-            ProcessEndedError: the worker has ended.
-        """
+        """Let a free worker call what it made, once it has. Raises ProcessEndedError where the worker has ended."""
         worker = min((free for free in self.workers if free not in self._busy), key=lambda free: len(free.unanswered))
         self._busy.add(worker)
         worker.order("__call__", *arguments)

@@ -40,11 +40,7 @@ def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[R
 
 
 def load_git_versions(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
-    """Return the versions of one run's result that git knows, and what cannot be read.
-
-    Raises:
-        UserError: there is no such file, no git, or no commit of it.
-    """
+    """Return the versions of a run's result in git, and what cannot be read. Raises UserError where there is none."""
     file = path / store.RESULT if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"no {store.RESULT} at {path}: name a run's folder that is under git")

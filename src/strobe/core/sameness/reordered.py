@@ -41,11 +41,7 @@ class Reordered:
 
 @contextlib.contextmanager
 def reorder_sums(seed: int = 0, limit: TimeLimit | None = None) -> Iterator[Reordered]:
-    """Inside, sums on this thread are taken in an order drawn with ``seed``. It takes about twice the time.
-
-    Raises:
-        TimeUpError: ``limit`` was spent before the work inside ended.
-    """
+    """Inside, sums on this thread take an order drawn with ``seed``: double time. Raises TimeUpError past ``limit``."""
     mode = _Reordered(seed, limit)
     with mode:
         yield mode.met

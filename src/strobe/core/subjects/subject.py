@@ -127,43 +127,36 @@ class Subject(Abilities, Protocol):
     @abstractmethod
     def module(self) -> torch.nn.Module:
         """The module that holds the weights."""
-        ...
 
     @property
     @abstractmethod
     def info(self) -> SubjectInfo:
         """Facts about the subject, for the result."""
-        ...
 
     @property
     @abstractmethod
     def family(self) -> Family:
         """The record of its family, or one that divides it along its modules."""
-        ...
 
     @property
     @abstractmethod
     def notes(self) -> list[str]:
         """Notes on how it was built."""
-        ...
 
     @property
     @abstractmethod
     def device(self) -> torch.device:
         """The device that it computes on; a `Processor` where torch is not installed."""
-        ...
 
     @property
     @abstractmethod
     def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
-        ...
 
     @property
     @abstractmethod
     def compiled_methods(self) -> Sequence[tuple[str, str]]:
         """Methods that ``--compile`` compiles, as (path of the object under ``module``, method)."""
-        ...
 
     @abstractmethod
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
@@ -171,17 +164,14 @@ class Subject(Abilities, Protocol):
 
         Raises UserError if the phase cannot be run.
         """
-        ...
 
     @abstractmethod
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
         """Return the hooks for ``phase``, down to ``depth`` levels."""
-        ...
 
     @abstractmethod
     def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return what a call works on: batch size, chunk size, steps, frames."""
-        ...
 
 
 class ActingSubject(Subject, ABC):

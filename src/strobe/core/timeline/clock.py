@@ -26,7 +26,6 @@ class DeviceClock(Protocol):
 
     def read(self) -> Any:
         """A mark on the current stream, resolved later; None if the stream cannot be marked (graph capture)."""
-        ...
 
     def resolve(self, marks: Sequence[object]) -> list[int | None]:
         """Nanoseconds of each mark on the host clock's scale; waits until the device is done."""

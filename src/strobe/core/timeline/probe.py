@@ -93,11 +93,7 @@ class Probe:
         return cls(name, target, "", **options)
 
     def hooks(self, root: object) -> list[Hook]:
-        """Every place this probe attaches to under ``root``.
-
-        Raises:
-            ProbeError: the path does not exist and the probe is not optional.
-        """
+        """Every place it attaches to under ``root``. Raises ProbeError where the path is missing and not optional."""
         try:
             if not self.attribute:
                 return [self._function_hook()]
@@ -258,11 +254,7 @@ class Attached:
 
 
 def attach(probes: Iterable[Probe | Hook], root: object) -> Attached:
-    """Attach ``probes`` to ``root``.
-
-    Raises:
-        ProbeError: a probe that is not optional finds nothing; then none is left on.
-    """
+    """Attach ``probes`` to ``root``, or none. Raises ProbeError where one that is not optional finds nothing."""
     hooks: list[Hook] = []
     for probe in probes:
         hooks += [probe] if isinstance(probe, Hook) else probe.hooks(root)

@@ -42,7 +42,6 @@ class Engine(Protocol):
 
     def require(self, device: torch.device) -> None:
         """Raise UserError if the package is missing, or the device is none of its own."""
-        ...
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
         """Precisions that it has on ``device``."""
@@ -62,7 +61,6 @@ class Engine(Protocol):
 
     def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
         """Return ``program`` as `build` takes it, for the shapes of ``inputs``; the same for every precision."""
-        ...
 
     def build(self, model: object, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         """Compile what `read` returned for the shapes and the device of ``calls``; write the engine to ``keep``.

@@ -81,6 +81,7 @@ class PartInEngine(Treatment, key="engine"):
     _built: dict[object, _Built] = field(default_factory=dict, init=False, repr=False)
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
+    _sources: list[Tensor] = field(default_factory=list, init=False, repr=False)
     _looked: bool = field(default=True, init=False, repr=False)  # whether the weights are those that it was built of
     _names: list[str] = field(default_factory=list, init=False, repr=False)
     phases = FOR_INFERENCE
@@ -178,6 +179,8 @@ class PartInEngine(Treatment, key="engine"):
         for calls in self._record(subject, part):
             self._build(subject, part, part.forward, calls)
         self._weights = state
+        # Held, as OpenVINO reads on in their memory, and so that no other weights come to their addresses.
+        self._sources = [tensor.data for tensor in (*part.parameters(), *part.buffers())]
         inside = set(map(id, part.modules()))
         for hook in subject.hooks("inference", 3):
             if hook.owner is part and hook.attribute == "forward":

@@ -50,7 +50,6 @@ class Capture(Protocol):
 
     def require(self, subject: Subject, what: str) -> None:
         """Raise UserError if it cannot be."""
-        ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         """Warm up, record ``run``; what replays it, and what it returned, which every replay overwrites."""
