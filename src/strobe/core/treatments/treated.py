@@ -28,7 +28,7 @@ CALLED = "predict_action_chunk"
 CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
 ON_BASELINE = ("load_state_dict", "state_dict", "_apply")  # done to the baseline; `_apply` is what moves and casts
 NUMBERS = 16  # of a tensor that are looked at, at even distances
-SHARE = 4  # tensors that one call looks at: 26 µs beside other work, of a call of 5 ms 0.5 %
+SHARE = 4  # tensors that one call looks at: 26 µs on a busy machine, 0.5 % of a call of 5 ms
 
 
 class OnTop(Protocol):
