@@ -327,7 +327,7 @@ def test_weights_that_change_in_place_are_refused_rather_than_stale(act: PolicyS
         act.chunk(0)
         ways[way](list(part.parameters()))
         with pytest.raises(UserError, match=r"was given other (weights in place|modules or parameters): revert it fi"):
-            [act.chunk(0) for _ in range(40)]  # more than there are shares of the weights
+            [act.chunk(0) for _ in range(120)]  # more than there are shares of the weights
         treated.revert()
         expected = act.chunk(0)
         treated._apply_treatments()  # the same, which hold copies of what the weights were
