@@ -46,44 +46,47 @@ class Shown:
 def collect() -> list[Shown]:
     """Return all commands in the order of their pages."""
     paths = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("packages/*/*.md"))]
-    found = [one for path in paths if path.name != "report.md" for one in _of_page(path)]
+    found = [one for path in paths if path.name != "report.md" for one in _page_commands(path)]
     for path in sorted((APPROVED / "help").glob("*.txt")):
-        found += _of_help(path)
+        found += _help_examples(path)
     for path in sorted(APPROVED.rglob("*findings*.txt")):
-        found += _of_findings(path)
+        found += _finding_advice(path)
     return found
 
 
-def _of_page(path: Path) -> Iterator[Shown]:
+def _page_commands(path: Path) -> Iterator[Shown]:
     text = path.read_text(encoding="utf-8")
     page, lines = str(path.relative_to(ROOT)), text.splitlines()
     for command in commands(text):
         before = "\n".join(lines[: command.line])
         reason = NOT_RUN.findall(before)[-1] if command.excused else None
-        if (shown := _shown(page, command, reason)) is not None:
+        if (shown := _printed_command(page, command, reason)) is not None:
             yield shown
 
 
-def _of_help(path: Path) -> Iterator[Shown]:
+def _help_examples(path: Path) -> Iterator[Shown]:
     """The examples; what stands beside one after spaces is an explanation."""
     _, _, after = path.read_text(encoding="utf-8").partition("\nExamples:\n")
     examples = after.partition("\n\n")[0]
     for command in commands(re.sub(r"^", "  ", examples, flags=re.MULTILINE)):
-        if (shown := _shown(f"strobe {path.stem} --help", command, None)) is not None:
+        if (shown := _printed_command(f"strobe {path.stem} --help", command, None)) is not None:
             yield shown
 
 
-def _of_findings(path: Path) -> Iterator[Shown]:
+def _finding_advice(path: Path) -> Iterator[Shown]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if "  do: " in line:
             for found in _OF_A_FINDING.findall(line):
                 text = found.strip("`").rstrip(".,:;)")
                 command = Command(shlex.split(text), number, text=text)
-                if len(command.words) > 1 and (shown := _shown(str(path.relative_to(ROOT)), command, None)) is not None:
+                if (
+                    len(command.words) > 1
+                    and (shown := _printed_command(str(path.relative_to(ROOT)), command, None)) is not None
+                ):
                     yield shown
 
 
-def _shown(page: str, command: Command, reason: str | None) -> Shown | None:
+def _printed_command(page: str, command: Command, reason: str | None) -> Shown | None:
     """Return the command if it runs Strobe, and is more than the name of a subcommand in a sentence."""
     if "strobe" not in command.words or command.name in ("pip", "pipx", "uv", "uvx"):
         return None

@@ -23,7 +23,7 @@ from draccus.wrappers import docstring
 from strobe.core import demo
 from strobe.core.cli.bounds import bare_flag_value, check_bounds, positional_name
 from strobe.core.cli.live import call_ahead_of_imports
-from strobe.core.cli.placeholders import as_text, groups, option_names, refusals
+from strobe.core.cli.placeholders import quote_text, groups, option_names, refusals
 from strobe.core.errors import UserError, same_words
 from strobe.core.slices import Offer
 
@@ -233,7 +233,7 @@ def parse(
             fields[prefix][name.removeprefix(f"--{prefix}.")] = value or ""
         else:  # draccus wants the value of a bare flag spelt out
             default = bare_flag_value(items[name]) if name in items else None
-            arguments.append(f"{name}={as_text(config_class, name[2:], default or '' if value is None else value)}")
+            arguments.append(f"{name}={quote_text(config_class, name[2:], default or '' if value is None else value)}")
     known = {*option_names(config_class)} - {f"--{item.name}" for item in positional}
     for prefix, placeholder in lazy.items():
         if fields[prefix]:

@@ -66,7 +66,7 @@ def groups(config_class: Any) -> dict[str, type[Placeholder]]:
     return prefixes
 
 
-def as_text(config_class: object, name: str, text: str) -> str:
+def quote_text(config_class: object, name: str, text: str) -> str:
     """Return a flag's text as YAML has to have it: quoted, if YAML took it for another kind than its field's.
 
     A folder may be called off, 2024 or 2024-11-29. YAML reads these as a bool, a number and a date.

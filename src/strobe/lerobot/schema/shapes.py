@@ -21,7 +21,7 @@ from typing import Any, Literal, Optional, Union
 from draccus.cfgparsing import parse_string
 from draccus.parsers.decoding import get_decoding_fn
 
-from strobe.core.cli.placeholders import as_text
+from strobe.core.cli.placeholders import quote_text
 from strobe.lerobot.schema import registries
 from strobe.lerobot.schema.source import (
     Class,
@@ -153,7 +153,7 @@ def nest_fields(where: str, given: Mapping[str, str]) -> dict[str, Any]:
         inner = outer
         for part in path:
             inner = inner.setdefault(part, {})
-        inner[last] = parse_string(as_text(config, name, text))
+        inner[last] = parse_string(quote_text(config, name, text))
     return outer
 
 
