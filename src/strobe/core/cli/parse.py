@@ -23,7 +23,7 @@ from draccus.wrappers import docstring
 from strobe.core import demo
 from strobe.core.cli.bounds import bare_flag_value, check_bounds, positional_name
 from strobe.core.cli.live import call_ahead_of_imports
-from strobe.core.cli.placeholders import quote_text, groups, option_names, refusals
+from strobe.core.cli.placeholders import groups, option_names, quote_text, refusals
 from strobe.core.errors import UserError, same_words
 from strobe.core.slices import Offer
 
