@@ -34,7 +34,7 @@ def test_chunks_that_do_not_pair_are_refused():
 def test_overflow_has_no_cosine():
     same = agree([torch.ones(4)], [torch.tensor([1.0, 1.0, float("inf"), float("nan")])])
     assert same.cosine == same.largest_error == 0
-    assert same.note.startswith("2 numbers of 4 are infinite or not a number")
+    assert same.note.startswith("2 of 4 numbers are infinite or not a number")
 
 
 def test_features_that_are_0_throughout_are_the_same():

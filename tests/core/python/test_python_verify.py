@@ -88,7 +88,7 @@ def test_a_cosine_alone_is_blind_and_the_advice_can_be_followed():
         (lambda x: 1 / 0, "'after' failed on input 1 of 3: ZeroDivisionError"),
         (lambda x: x[:2], "input 1 gives an output of (2) in place of (3)"),
         (lambda x: "word", "input 1 gives an output without numbers (str) in place of (3)"),
-        (lambda x: x * np.float32("nan"), "3 numbers of 9|9 numbers are infinite"),
+        (lambda x: x * np.float32("nan"), "3 of 9 numbers|9 numbers are infinite"),
         (lambda x: {"action": x}, "input 1 gives an output of action (3) in place of (3)"),
     ],
 )
@@ -207,7 +207,7 @@ def test_numbers_that_are_not_finite_and_the_same_are_no_error():
     masked = np.array([-np.inf, np.nan, 1.0, np.inf])
     answer = strobe.verify(lambda x: masked, lambda x: masked.copy(), INPUTS, guard="largest_error<=0, cosine>=0.999")
     assert answer.outcome == "held"
-    assert "9 numbers of 12 are infinite or not a number, the same in both" in repr(answer)
+    assert "9 of 12 numbers are infinite or not a number, the same in both" in repr(answer)
     assert strobe.verify(lambda x: masked, lambda x: -masked, INPUTS, guard="largest_error<=9").outcome == "broken"
 
 

@@ -124,7 +124,7 @@ def _rows(outputs: Sequence[Values], width: int) -> np.ndarray:
 
 
 def _describe_non_finite(broken: int, of: int) -> str:
-    return f"{broken:,} numbers of {of:,} are infinite or not a number"
+    return f"{broken:,} of {of:,} numbers {'is' if broken == 1 else 'are'} infinite or not a number"
 
 
 def _fill_dimensions(

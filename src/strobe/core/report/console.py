@@ -50,16 +50,18 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
         whole: the flag, or the call, that prints all of it.
     """
     _opening(document, document.answers[:ANSWERS], console)
+    tables = first_tables(document)
+    most, rows = (FINDINGS, ROWS) if len(tables) < 2 else (FINDINGS // 2, ROWS // 2)
     if document.findings:
         console.print()
-    for finding in document.findings[:FINDINGS]:
+    for finding in document.findings[:most]:
         mark, colour = MARKS[finding.level]
         console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
         if finding.do and finding.level != "good":
             console.print(_hanging("  → ", finding.do, ""))
     hidden = 0
-    for index, (title, table) in enumerate(first_tables(document)):
-        shown = truncate_rows(table, ASKED_ROWS if index else ROWS)
+    for index, (title, table) in enumerate(tables):
+        shown = truncate_rows(table, ASKED_ROWS if index else rows)
         hidden += len(table.rows) - len(shown.rows)
         console.print()
         console.print(Text(title.upper(), style="bold"))
@@ -68,7 +70,7 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
     for name, text in document.facts:
         if name in FACTS:
             console.print(Text(f"{name}: {text}", style="dim"))
-    if more := _left_out(document, hidden):
+    if more := _left_out(document, hidden, tables, most):
         console.print(Text(f"More: {more}. {whole} prints all of it; the report shows it with plots.", style="dim"))
 
 
@@ -147,13 +149,12 @@ def _has_shares(table: Table) -> bool:
     return any(row.share is not None and row.kind != "whole" for row in table.rows)
 
 
-def _left_out(document: Document, rows: int) -> str:
+def _left_out(document: Document, rows: int, first: Sequence[tuple[str, Table]], findings: int) -> str:
     """Return in words how much a brief view leaves out."""
     tables = sum(section.table is not None and not section.detail for section in document.sections)
-    first = first_tables(document)
     counts = {
         "answer": len(document.answers) - ANSWERS,
-        "finding": len(document.findings) - FINDINGS,
+        "finding": len(document.findings) - findings,
         "smaller row" if first and _has_shares(first[0][1]) else "row": rows,
         "table": tables - len(first),
         "note": len(document.notes),

@@ -216,7 +216,7 @@ def _describe_change(candidate: Candidate) -> str:
     if same is None:
         return f"{name} could not be compared"
     if same.not_finite:
-        return f"{name} gives {units.count(same.not_finite, 'number')} that are infinite or not a number"
+        return f"{name} gives NaN or infinity in {units.count(same.not_finite, 'number')}"
     if same.rms is None or same.worst is None:
         return f"{name} has a cosine of {same.cosine:.6f} to the baseline"
     if not same.worst:
