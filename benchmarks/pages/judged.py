@@ -1,4 +1,4 @@
-"""What is wrong with how a command of a page ended: its exit code, a traceback, silence, fields that are not there."""
+"""Faults of how a command of a page ended: its exit code, a traceback, silence, fields that are not there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages take for granted: a data set, checkpoints, runs, a recipe, traces. Each is made when it is first needed.
+"""Things that pages rely on: a data set, checkpoints, runs, a recipe, traces. Each is made when it is first needed.
 
 ``python -m pages.made KIND FOLDER`` saves a tiny policy of random weights, in a process of its own.
 """
@@ -43,7 +43,7 @@ Run = Callable[[Sequence[str], Path, float], str]  # arguments of Python, the fo
 
 
 class UnpreparedError(Exception):
-    """What a page takes for granted could not be made."""
+    """A thing that a page takes for granted could not be made."""
 
 
 class Made:
