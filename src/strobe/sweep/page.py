@@ -203,7 +203,7 @@ def _banner(sweep: Sweep) -> str | None:
 
 
 def _describe_grid(sweep: Sweep) -> list[str]:
-    grid = " × ".join(f"{axis.name} ({len(axis.values)})" for axis in sweep.axes)
+    grid = (", then " if sweep.chain else " × ").join(f"{axis.name} ({len(axis.values)})" for axis in sweep.axes)
     repeats = f"{sweep.repeats} repeats of each, pooled" if sweep.repeats > 1 else ""
     text = ["; ".join(filter(None, [grid, repeats]))] if grid or repeats else []
     if any(is_best(sweep, cell, row) for cell in sweep.cells for row in cell.rows):
