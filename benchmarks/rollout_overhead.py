@@ -56,11 +56,18 @@ def tick(context: Any, strategy: Any) -> None:
     strategy._log_telemetry(processed, action, context.runtime)
 
 
-def _least(took: dict[bool, list[float]]) -> float:
-    """Return the least that a tick costs, as far as few blocks show: two standard errors below their mean."""
-    medians = {on: np.median(np.reshape(ticks, (-1, BLOCK)), axis=1) for on, ticks in took.items()}
-    costs = medians[True] - medians[False]
-    return float(costs.mean() - 2 * costs.std(ddof=1) / len(costs) ** 0.5)
+def least_cost(took: dict[bool, list[float]], percentile: float) -> float:
+    """Return the least that the probes cost at ``percentile``, as far as these blocks show it.
+
+    It is the lower end of the 95 % interval of the difference, by drawing whole blocks anew (bootstrap): ticks of one
+    block are not independent, and the 99th percentile of 560 ticks is the sixth longest of them.
+    """
+    blocks = {on: np.reshape(ticks, (-1, BLOCK)) for on, ticks in took.items()}
+    random = np.random.default_rng(0)
+    drawn = random.integers(0, len(blocks[True]), size=(2000, len(blocks[True])))
+    with_probes, without = (np.percentile(blocks[on][drawn].reshape(len(drawn), -1), percentile, axis=1)
+                            for on in (True, False))  # fmt: skip
+    return float(np.percentile(with_probes - without, 2.5))
 
 
 def main() -> None:
@@ -110,7 +117,8 @@ def main() -> None:
         table.add_row(name, *(f"{figures[f'{name}_{part}_ms']:.4f}" for part in cost))
     table.add_row("probes cost", *(f"{value:.4f}" for value in cost.values()))
     Console().print(table)
-    good = (_least(took) if arguments.quick else cost["median"]) <= MEDIAN_MS and cost["p99"] <= P99_MS
+    judged = {"median": least_cost(took, 50), "p99": least_cost(took, 99)} if arguments.quick else cost
+    good = judged["median"] <= MEDIAN_MS and judged["p99"] <= P99_MS
     found = {**figures, "cost_median_ms": cost["median"], "cost_p99_ms": cost["p99"], "ticks": len(took[True])}
     finish({"quick": arguments.quick, **found}, good)
 
