@@ -139,6 +139,8 @@ class Rewriter:
         elif program:
             needed = ["--teleop_time_s=2"]
         elif name == "rehearse":
+            if "--inference.type=rtc" in given:  # the made-up checkpoint is ACT's
+                given = ["--policy.type=smolvla" if word.startswith("--policy.path=") else word for word in given]
             needed = [
                 "--duration=5",
                 "--task=push",
