@@ -17,7 +17,7 @@ from rich.table import Table
 from strobe.core.measure.agreement import agree_features
 from strobe.core.measure.guard import OF_FEATURES, Guard
 from strobe.core.results.agreement import Agreement
-from strobe.core.sameness.reordered import reorder_sums
+from strobe.core.sameness.reordered import ReorderedSums
 from strobe.core.treatments import catalogue
 from strobe.lerobot.policies.options import ModelOptions
 from strobe.vision.model_subject import load_model
@@ -35,7 +35,7 @@ def main() -> None:
     call = subject.call("inference", 1)
     baseline = call(0).float().clone()
     found: dict[str, Agreement] = {}
-    with reorder_sums(0):
+    with ReorderedSums(0):
         found["reordered sums"] = agree_features([baseline], [call(0).float().clone()])
     for spec in SPECS:
         undo = catalogue.make(spec).apply(subject)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
+from support.builders.checkpoints import EXACT
 from support.builders.tiny_policies import load_tiny_subject
 from support.checks.treatment_block import treat
 from support.suite.matrix import matrix
@@ -32,14 +33,6 @@ from strobe.treatments.flow.prefix_inputs import BucketedPrompt, TrimmedPadding
 from strobe.treatments.flow.rtc import RealTimeChunking
 
 KINDS = ("pi05", "pi0", "smolvla")
-EXACT: tuple[Spec, ...] = (
-    {"cameras": "batched"},
-    {"padding": "trimmed"},
-    {"prefix_tail": "skipped"},
-    {"prefix_cache": "static"},
-    {"timesteps": "precomputed"},
-    {"masks": "once"},
-)
 # What rounding can do where all is computed in float64, over actions of some hundreds.
 FLOAT64 = 1e-10
 

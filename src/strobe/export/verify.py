@@ -15,7 +15,7 @@ from strobe.core.errors import error_line
 from strobe.core.measure.guard import LEAST_OF_ENGINES, Guards, strongest
 from strobe.core.results.agreement import Check, Effect
 from strobe.core.results.answer import VerifyResult
-from strobe.core.sameness.reordered import reorder_sums
+from strobe.core.sameness.reordered import ReorderedSums
 from strobe.core.studies.shared.progress import Reporter
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import Observation
@@ -141,7 +141,7 @@ def _chunks(
     subject: PolicySubject, export: ExportedPolicy, observation: Observation, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     own = subject.answer(dict(observation), seed).float()
-    with reorder_sums(seed):
+    with ReorderedSums(seed):
         moved = subject.answer(dict(observation), seed).float()
     undo = export.apply(subject)
     try:

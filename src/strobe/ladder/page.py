@@ -402,7 +402,7 @@ def _label_rungs(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
     return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted_rungs(ladder))]
 
 
-def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
+def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[sameness.Held]:
     labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
     pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
     return [

@@ -129,7 +129,7 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     part, trip = answer.part("network"), _judged_trip(answer)
     if part is None or trip is None or answer.sent_bytes is None or part.share < BIG_NETWORK:
         return
-    took, empty = part.summary.median, None if answer.ping is None else answer.ping.summary.median
+    took, empty = part.summary.mean, None if answer.ping is None else answer.ping.summary.median
     if took < SMALL_MS:
         return
     ways = PROTOCOLS[answer.protocol].ways
@@ -151,7 +151,7 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         rule="server-network",
         level="warning",
         title=title,
-        found=f"{significant(took)} of {significant(trip.summary.median)} ms, for {_size(answer.sent_bytes.median)} "
+        found=f"{significant(took)} of {significant(trip.summary.mean)} ms (means), {_size(answer.sent_bytes.median)} "
         f"up and {down} down. The server's reading and writing of messages is part of it.{without}",
         why=why,
         do=do,
@@ -188,17 +188,17 @@ def _smaller(answer: ServerAnswer) -> str | None:
 def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     part, policy, trip = answer.part("server"), answer.policy, _judged_trip(answer)
     if part is not None and trip is not None and part.share >= BIG_SERVER:
-        inside = f" The policy takes {significant(policy.summary.median)} ms of that time." if policy else ""
+        inside = f" The policy takes {significant(policy.summary.mean)} ms of that time." if policy else ""
         yield Finding(
             rule="server-inference",
             level="info",
             title=f"The server's inference takes {100 * part.share:.0f} % of a round trip",
-            found=f"{significant(part.summary.median)} of {significant(trip.summary.median)} ms, by the server's own "
-            f"clock.{inside}",
+            found=f"{significant(part.summary.mean)} of {significant(trip.summary.mean)} ms on average, by the "
+            f"server's own clock.{inside}",
             why="A faster network or smaller images would change little.",
             do="Run `strobe breakdown` on the server's machine: it shows the parts of a policy that LeRobot can load. "
             "`strobe report TRACE` reads a torch.profiler trace of any other policy.",
-            evidence={"share": part.share, "server_ms": part.summary.median},
+            evidence={"share": part.share, "server_ms": part.summary.mean},
         )
 
 
@@ -228,14 +228,14 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 
 def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     ours, trip = [part for part in answer.parts if part.side == "client"], _judged_trip(answer)
-    share, took = sum(part.share for part in ours), sum(part.summary.median for part in ours)
+    share, took = sum(part.share for part in ours), sum(part.summary.mean for part in ours)
     if share >= BIG_CLIENT and took >= SMALL_MS and trip is not None:
-        named = " and ".join(f"{part.name} {significant(part.summary.median)} ms" for part in ours)
+        named = " and ".join(f"{part.name} {significant(part.summary.mean)} ms" for part in ours)
         yield Finding(
             rule="server-encoding",
             level="warning",
             title=f"Encoding and decoding on the client take {100 * share:.0f} % of a round trip",
-            found=f"{named}, of {significant(trip.summary.median)} ms.",
+            found=f"{named}, of {significant(trip.summary.mean)} ms on average.",
             why="The client copies every byte of the observation into the message.",
             do=_smaller(answer) or "Send less in an observation.",
             evidence={"share": share, "client_ms": took, "gain_share": share},

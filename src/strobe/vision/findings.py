@@ -55,7 +55,7 @@ def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
                 "smaller model, image or clip, a smaller data type or a compiler reduces it.",
                 do="Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and "
                 "model.num_frames shows what each costs.",
-                gain=free(measurement, min(blocks.share, 1.0)),
+                gain=free(measurement, blocks.total.median / whole_ms(measurement)),
                 evidence={"share": share, "blocks_ms": blocks.total.median, "model_ms": model.ms},
             )
 
@@ -105,7 +105,7 @@ def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, _blocks in _backbones(result):
-        whole = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
+        whole = part(measurement, [c for c in measurement.components if _is_attention(c.path) and not c.other])
         if whole is not None and whole.ms >= MAX_ATTENTION_SHARE * model.ms:
             tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
             clip = f", on {tokens:,.0f} tokens a clip" if tokens else ""

@@ -1,9 +1,11 @@
 """Findings on parts: the biggest, the backbone, the processors."""
 
+import re
 from typing import Any
 
-from support.examples.findings_results import approve_findings, make_measurement, result
+from support.examples.findings_results import approve_findings, make_measurement, result, rules
 
+from strobe.core import kinds
 from strobe.core.findings import Thresholds
 
 A, B = {"policy": 100.0, "policy/a": 40.0, "policy/b": 60.0}, {"vision": 60.0, "vision/0": 30.0, "vision/2": 30.0}
@@ -50,3 +52,18 @@ def test_what_is_found() -> None:
             "policy 69.9 %": ("policy-share-low", make_repeated_parts({"policy": 69.9, "postprocessing": 30.1})),
         },
     })  # fmt: skip
+
+
+def test_a_share_is_that_of_the_times_next_to_it() -> None:
+    made = make_measurement({"preprocessing": 3.0, "policy": 8.0, "policy/backbone": 7.0}, whole=11.0)
+    for part in made.components:  # few calls in which the processors take long
+        part.values[:3] = [90.0 if part.name == "preprocessing" else part.values[0]] * 3
+        part.share = sum(part.values) / (17 * 11.0 + 3 * 98.0)
+    answer = result(made)
+    texts = [f"{found.title}: {found.found}" for found in rules(answer).values()]
+    texts += [" ".join(kinds.document(answer).answers)]
+    of = re.compile(r"([\d.]+) %.*?(?:([\d.]+) ms of ([\d.]+) ms|([\d.]+) ms per chunk.*? ([\d.]+) ms of it there)")
+    seen = [found.groups() for text in texts if (found := of.search(text))]
+    for share, part_ms, whole_ms, per_chunk, there in seen:
+        assert abs(float(share) - 100 * float(part_ms or there) / float(whole_ms or per_chunk)) < 0.6
+    assert len(seen) >= 3

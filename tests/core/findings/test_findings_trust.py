@@ -1,10 +1,14 @@
 """Findings on figures that are to be trusted less: unnamed time, silent probes, few samples."""
 
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
-from support.examples.findings_results import approve_findings, make_comparison, make_measurement, result
+from support.examples.findings_results import approve_findings, make_comparison, make_measurement, result, rules
 
 from strobe.core.results.answer import CompareResult
+from strobe.core.results.call_times import find_growth
+from strobe.core.timeline.sections import STOPPED
 
 
 def make_unnamed_share(ms: float) -> Any:
@@ -21,6 +25,12 @@ def make_judged_result(kind: str, low: float = 1.1, cause: Any = "noise") -> Any
     return result(comparisons=[one], of=CompareResult)
 
 
+def make_calls(times: Sequence[float], machine_change: float | None, notes: Sequence[str] = ("drift",)) -> Any:
+    calls = make_measurement({}, notes=list(notes))
+    calls.samples.values, calls.samples.machine_change = list(times), machine_change
+    return result(calls)
+
+
 def make_queue_result(period: int) -> Any:
     """Calls of 0.1 ms, of which each so many takes 30 ms."""
     few = make_measurement({}, n=40, whole=0.1)
@@ -35,8 +45,9 @@ def test_what_is_found() -> None:
             "5.1 % in no named part": ("other-large", make_unnamed_share(2.1)),
             "a policy without a record": ("other-large", result(make_measurement({"other": 50.0}), anatomy="modules")),
         },
-        "unseen-parts|unsteady": {
+        "unseen-parts|unsteady|calls-grow": {
             "a probe that saw nothing": ("unseen-parts", result(make_measurement({}, unseen={"encoder": "compiled"}))),
+            "calls that grow": ("calls-grow", make_calls(range(8, 58), 1.003)),
             "drift": ("unsteady", result(make_measurement({}, notes=["drifted 8 % slower"]))),
             "neither": ("", result(make_measurement({}))),
         },
@@ -59,3 +70,21 @@ def test_what_is_found() -> None:
             "no stand-in": ("", result()),
         },
     })  # fmt: skip
+
+
+def test_calls_that_grow_are_told_from_a_machine_that_slows_down() -> None:
+    assert "calls-grow" in rules(make_calls(range(8, 58), None))
+    for times in (range(100, 140), [100 - 20 * 0.9**at for at in range(60)]):
+        assert "cool down" in rules(make_calls(times, 1.3))["unsteady"].do
+        assert "cool down" not in rules(make_calls(times, 1.0)).popitem()[1].do
+    assert "sections" in rules(result(make_measurement({}, unseen={"read": STOPPED})))["unseen-parts"].do
+
+
+def test_growth_begins_anew_after_a_reset_that_helps() -> None:
+    episode, begins = list(range(8, 48)), range(0, 200, 40)
+    assert find_growth(episode * 5, begins) == (9, 46, 40, 4)
+    assert find_growth(range(8, 208), begins) == (9, 206, 200, 0)
+    assert find_growth([*range(100, 8, -4), *[8] * 60]) is None  # a slow start
+    random = Random(0)
+    assert not any(find_growth([random.lognormvariate(2, 0.5) for _ in range(40)]) for _ in range(200))
+    assert not any(find_growth([8] * at + [12] * (60 - at)) for at in range(61))  # a program was started

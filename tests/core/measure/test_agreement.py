@@ -29,6 +29,8 @@ def test_errors_are_in_the_actions_own_units():
 def test_chunks_that_do_not_pair_are_refused():
     with pytest.raises(ValueError, match="as many"):
         agree([torch.zeros(1)], [])
+    with pytest.raises(ValueError, match="unequal"):
+        agree([torch.zeros(2)], [torch.zeros(3)])
 
 
 def test_overflow_has_no_cosine():
@@ -52,11 +54,6 @@ def test_float32_s_rounding_of_a_channel_that_rests_is_no_fault():
     found = agree_features([features], [features + 1e-7 * torch.randn(1, 64, 3)])
     assert Guards(kind="features").strictest_guard(["rounding"]).judge(found).outcome == "held"
     assert found.rms < 1e-4
-
-
-def test_unequal_shapes_do_not_pair():
-    with pytest.raises(ValueError, match="unequal"):
-        agree([torch.zeros(2)], [torch.zeros(3)])
 
 
 def test_notes_are_added_one_after_the_other():

@@ -58,14 +58,8 @@ def test_a_share_is_that_of_the_name_wherever_it_is():
     assert share(make_measurement(nested), "nowhere") == 0
 
 
-def test_shares_add_up_where_sections_stay_open_over_yields():
-    """While a generator or a coroutine waits, what runs is not its own."""
-
-    def frames():
-        for _ in range(3):
-            with section("frame"), section("decode"):
-                time.sleep(0.001)
-                yield
+def test_shares_add_up_where_coroutines_take_turns():
+    """While a coroutine waits, what runs is not its own."""
 
     async def request(name: str) -> None:
         with section(name):
@@ -78,14 +72,8 @@ def test_shares_add_up_where_sections_stay_open_over_yields():
         await asyncio.gather(request("first"), request("second"))
 
     with Timeline() as timeline, section("whole"):
-        for _ in frames():
-            with section("compute"), section("product"):
-                time.sleep(0.003)
         asyncio.run(both())
     rows = {tuple(row.path): row for row in components(iterations(timeline.sections(), "whole"))}
     assert min(row.share for row in rows.values()) >= 0
     assert sum(row.share for row in rows.values() if row.depth == 1) == pytest.approx(1)
-    for path, ms in {("frame",): 3, ("frame", "decode"): 3, ("compute",): 9, ("compute", "product"): 9,
-                     ("first", "packs"): 2, ("second", "packs"): 2}.items():  # fmt: skip
-        assert ms <= rows[path].values[0], path
-    assert rows["frame",].values[0] < rows["compute",].values[0]
+    assert all(rows[path].values[0] >= 2 for path in (("first", "packs"), ("second", "packs")))

@@ -84,6 +84,17 @@ def test_rapl_adds_up_its_packages_also_where_a_counter_starts_again(zones, cloc
     assert seen.not_judged == ""
 
 
+def test_a_counter_that_ran_back_is_not_judged(zones, library, clock):
+    def step_by(joules: int) -> None:
+        clock.now += 0.5
+        zones.turn(joules)
+        library.mj += 1000 * joules
+
+    for device, says in ((CPU, "started again"), (CUDA, "no reading")):
+        moved = iter([6, 6, 6, 6, -9, *[6] * 7])
+        assert says in rounds(device, lambda moved=moved: step_by(next(moved))).not_judged
+
+
 def test_the_first_round_may_take_longer_than_a_counter_lasts_and_no_other(zones, clock):
     def step(seconds: float) -> Callable[[], None]:
         waits = iter([300.0, 0.5, seconds])

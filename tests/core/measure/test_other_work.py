@@ -57,6 +57,8 @@ def test_a_machine_at_rest_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     at_rest = look_at_cores(monkeypatch, [{"user": 0.05, "idle": 0.95}, {"system": 0.1, "idle": 0.8, "iowait": 0.1}])
     assert at_rest.busy == pytest.approx(0.15)
     assert at_rest.words() is None
+    giving_way = look_at_cores(monkeypatch, [{"nice": 1.0}, {"nice": 0.9, "idle": 0.1}])
+    assert giving_way.words() is None
 
 
 def test_a_busy_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,10 +73,6 @@ def test_a_busy_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert "2 of 2 cores are busy" in str(OtherWork(2, 1.9, 4.0).words())
     assert OtherWork(2, 2.0, 4.0).times_as_long == 3, "programs that wait take their turns as well"
-
-
-def test_work_that_gives_way_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert look_at_cores(monkeypatch, [{"nice": 1.0}, {"nice": 0.9, "idle": 0.1}]).words() is None
 
 
 @dataclass

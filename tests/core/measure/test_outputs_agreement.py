@@ -78,8 +78,5 @@ def test_a_column_that_stays_still_is_judged_by_its_size():
     before = [torch.stack([torch.randn(16, generator=RANDOM), torch.full((16,), 4.0)], 1) for _ in range(2)]
     after = [chunk + torch.tensor([0.0, 0.4]) for chunk in before]
     assert agree_outputs(before, after, [CHUNK]).rms == pytest.approx(0.1)
-
-
-def test_rows_that_were_left_out_of_large_outputs_have_no_spread():
-    found = agree_outputs([torch.ones(4, 2)], [torch.zeros(4, 2)], [CHUNK])
-    assert found.rms is None
+    some_rows = agree_outputs([torch.ones(4, 2)], [torch.zeros(4, 2)], [CHUNK])
+    assert some_rows.rms is None, "rows were left out of large outputs"

@@ -113,13 +113,10 @@ def test_a_part_that_beats_its_bound_has_its_own_time_for_it():
     assert limit.ceiling_share > 1
 
 
-def test_nothing_is_said_of_what_was_not_counted_or_has_no_ceiling():
+def test_nothing_is_said_of_what_was_not_counted_has_no_ceiling_or_ran_in_no_timed_part():
     in_half = make_measurement("half", 10.0, {"policy": {"float16": 2.0}}, {})
     assert limits([measurement("baseline", TREE, 10.0), in_half], CEILING) == [None, None]
-
-
-def test_nothing_is_said_where_products_ran_in_no_part_that_has_their_time():
-    """As where a probe was attached in another order while FLOP were counted: the bound would be far too low."""
+    # As where a probe was attached in another order while FLOP were counted: the bound would be far too low.
     lost = make_measurement("lost", 100.0, {"policy": {"float32": 8.0}, "decoder": {"float32": 0.5}}, {})
     assert limits([lost], CEILING) == [None]
 

@@ -73,11 +73,8 @@ def test_fixed_iterations_are_kept_beside_the_warmup():
     for samples in collected.samples.values():
         assert (len(samples.warmup), len(samples.values)) == (3, 30)
         assert samples.summary.n == 30
-
-
-def test_the_first_round_is_always_warmup():
-    collected = Bench(a=lambda _: 10.0).collect(SamplingBudget(iterations=4))
-    assert (collected.warmup_rounds, collected.rounds) == (1, 5)
+    quiet = Bench(a=lambda _: 10.0).collect(SamplingBudget(iterations=4))
+    assert (quiet.warmup_rounds, quiet.rounds) == (1, 5), "the first round is always warm-up"
 
 
 def test_stops_once_the_interval_is_narrow():
@@ -205,13 +202,10 @@ def test_ctrl_c_in_the_progress_keeps_the_round():
     assert Bench(a=noisy(0)).collect(SamplingBudget(iterations=9), progress).rounds == 4
 
 
-def test_ctrl_c_after_one_round_keeps_it_and_says_so():
+def test_ctrl_c_after_one_round_keeps_it_and_says_so_and_before_it_passes_through():
     collected = Bench(a=interrupting(1)).collect(SamplingBudget(iterations=9))
     assert (collected.rounds, collected.warmup_rounds) == (1, 0)
     assert any("first call" in note for note in collected.samples["a"].notes)
-
-
-def test_ctrl_c_before_the_first_round_passes_through():
     with pytest.raises(KeyboardInterrupt):
         Bench(a=interrupting(0)).collect(SamplingBudget(iterations=9))
 
@@ -222,6 +216,8 @@ def test_other_errors_pass_through():
 
     with pytest.raises(RuntimeError, match="out of memory"):
         collect({"a": raise_out_of_memory}, SamplingBudget())
+    with pytest.raises(ValueError, match="no calls"):
+        collect({}, SamplingBudget())
 
 
 def test_progress_counts_up_to_what_it_expects():
@@ -244,11 +240,6 @@ def test_progress_expects_no_more_than_the_seconds_allow():
 def test_impossible_times_are_refused(ms):
     with pytest.raises(ValueError, match="slowpoke: "):
         collect({"slowpoke": lambda: ms}, SamplingBudget())
-
-
-def test_nothing_to_sample_is_refused():
-    with pytest.raises(ValueError, match="no calls"):
-        collect({}, SamplingBudget())
 
 
 @pytest.mark.parametrize(

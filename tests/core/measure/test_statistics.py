@@ -26,7 +26,7 @@ def test_summary_is_ordered_and_finite(values):
     assert summary.min <= summary.median <= summary.max
     assert summary.min <= summary.mean <= summary.max
     assert summary.median <= summary.p95 <= summary.max
-    assert summary.std >= 0
+    assert summary.std >= 0 if len(values) > 1 else summary.std == 0
     assert (summary.interval is None) == (len(values) < 6)
     if summary.interval is not None:
         assert 0 <= summary.interval.low <= summary.median <= summary.interval.high
@@ -53,29 +53,15 @@ def test_summary_scales_with_the_samples(values, factor):
 
 
 @pytest.mark.long
-def test_median_interval_covers_the_median():
-    random = np.random.default_rng(0)
-    covered = 0
-    for _ in range(400):
-        interval = summarise(random.lognormal(0, 0.5, 25)).interval
-        covered += interval is not None and interval.low <= 1 <= interval.high
-    assert covered >= 0.95 * 400 - 10
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("count", [20, 60, 300])
-def test_median_interval_covers_the_median_where_neighbours_resemble_each_other(count):
+@pytest.mark.parametrize(("count", "memory"), [(25, 0.0), (20, 0.5), (60, 0.5), (300, 0.5)])
+def test_median_interval_covers_the_median_also_where_neighbours_resemble_each_other(count, memory):
     random = np.random.default_rng(9)
     covered = 0
     for _ in range(300):
-        noise = np.asarray(lfilter([0.75**0.5], [1, -0.5], random.normal(size=count + 50)))[50:]
+        noise = np.asarray(lfilter([0.75**0.5], [1, -memory], random.normal(size=count + 50)))[50:]
         interval = summarise(30 * np.exp(0.03 * noise)).interval
         covered += interval is not None and interval.low <= 30 <= interval.high
     assert covered >= 0.93 * 300
-
-
-def test_one_sample_has_no_spread():
-    assert summarise([3.0]).std == 0
 
 
 @pytest.mark.parametrize("read", [summarise, find_warmup, describe])
@@ -184,12 +170,9 @@ def test_a_change_from_nothing_is_noted_and_is_no_ratio(shape, says):
     assert describe([0.0] * 40) == []
 
 
-def test_wide_noise_is_noted():
+def test_wide_noise_is_noted_and_long_runs_are_described():
     notes = describe(np.random.default_rng(7).uniform(5, 15, 100))
     assert any(note.startswith("noisy: the middle half") for note in notes)
-
-
-def test_long_runs_are_described():
     random = np.random.default_rng(8)
     assert "drift up by 20" in " ".join(describe(normal(random, 30_000) * np.linspace(1, 1.2, 30_000)))
 

@@ -279,6 +279,23 @@ def test_results_that_are_still_computed_are_waited_for(clock: Clock):
     assert answer.measurements[1].samples.summary.median == pytest.approx(20.0, rel=0.05)
 
 
+def test_jax_arrays_are_copied_and_waited_for_and_keys_are_compared():
+    jax = pytest.importorskip("jax")
+    x, kept, key = jax.numpy.full((300, 300), 1e-3), [], jax.random.key(0)
+    donating = jax.jit(lambda x: x + 1, donate_argnums=0)
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 99, lambda _, y: x @ y, x))
+
+    def keeps(x: Any) -> float:
+        kept[:] = [slow(x)]
+        return 1.0
+
+    run_comparison({"donating": donating, "plain": lambda x: x + 1}, x, seconds=0.2)
+    assert not x.is_deleted()
+    assert strobe.verify(jax.random.split, jax.random.split, key, guard="largest_error<=0").outcome == "held"
+    waited, left = (strobe.breakdown(each, x, seconds=0.5).measurements[0] for each in (slow, keeps))
+    assert left.samples.summary.median > waited.samples.summary.median / 2
+
+
 def test_gradients_and_training_mode_are_told(clock: Clock):
     class Slow(nn.Module):
         def __init__(self) -> None:

@@ -98,7 +98,9 @@ def test_one_that_fails_or_answers_otherwise_is_broken(after: Any, words: str):
     assert any(each in answer.checks[0].broken for each in words.split("|"))
 
 
-def test_a_baseline_that_fails_is_refused():
+def test_a_baseline_that_fails_and_an_empty_guard_are_refused():
+    with pytest.raises(UserError, match="FIGURE>=LIMIT"):
+        strobe.verify(same, same, INPUTS, guard="")
     with pytest.raises(UserError, match="'before' failed on input 1 of 3: ZeroDivisionError"):
         strobe.verify(lambda x: 1 / 0, same, INPUTS, guard="cosine>=0")
 
@@ -121,11 +123,6 @@ def test_an_interrupt_keeps_the_inputs_that_were_looked_at():
     assert answer.status == "interrupted"
     assert answer.outcome == "not judged"
     assert answer.checks[0].agreement.observations == 2
-
-
-def test_a_guard_is_needed():
-    with pytest.raises(UserError, match="FIGURE>=LIMIT"):
-        strobe.verify(same, same, INPUTS, guard="")
 
 
 @pytest.mark.parametrize(

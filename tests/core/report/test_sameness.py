@@ -23,7 +23,7 @@ from support.suite.browser import Browse
 from strobe.core import kinds
 from strobe.core.report import sameness, verify
 from strobe.core.results.agreement import Agreement
-from strobe.core.results.answer import CompareResult
+from strobe.core.results.answer import CompareResult, Held
 from strobe.ladder.results import OptimizeResult
 
 
@@ -92,10 +92,10 @@ def test_many_dimensions_share_one_entry_of_the_legend():
 
 
 def test_a_broken_candidate_comes_before_those_that_hold():
-    many = [sameness.Candidate(f"v{index}", make_agreement(joints(0.001)), guard=GUARD) for index in range(9)]
-    many[2] = sameness.Candidate("v2", make_agreement(joints(0.5)), guard=GUARD, broken="RMS 0.5 σ, limit 0.02 σ")
+    many = [Held(f"v{index}", "", make_agreement(joints(0.001)), None, GUARD, None) for index in range(9)]
+    many[2] = Held("v2", "", make_agreement(joints(0.5)), None, GUARD, "RMS 0.5 σ, limit 0.02 σ")
     assert [one.name for one in sameness.focus(many)] == ["v2", "v7", "v8"]
-    many[8] = sameness.Candidate("v8", make_agreement(joints(0.5)), guard=GUARD, broken="RMS 0.5 σ, limit 0.02 σ")
+    many[8] = Held("v8", "", make_agreement(joints(0.5)), None, GUARD, "RMS 0.5 σ, limit 0.02 σ")
     said = sameness.answers(many, YARDSTICKS)
     assert len(said) == 8
     assert [sentence.split()[0] for sentence in said[:6]] == [f"`v{index}`" for index in (0, 1, 2, 3, 4, 8)]

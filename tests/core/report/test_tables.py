@@ -11,6 +11,7 @@ from rich.console import Console
 from support.checks.approval import approve_cases
 from support.checks.renderings import answer_text, console_text, whole
 from support.examples import runs
+from support.examples.findings_results import make_measurement
 
 from strobe.core import kinds
 from strobe.core.report import console, markdown
@@ -169,7 +170,7 @@ def part(path: str, share: float, other: bool = False, ms: float = 1.0) -> Compo
     ],
 )
 def test_the_headline_names_the_most_specific_big_part(parts: list[tuple[str, float]], named: str):
-    found = biggest([part(path, share, path.endswith("other")) for path, share in parts])
+    found = biggest(make_measurement({path: 100 * share for path, share in parts}))
     assert found is not None
     assert found.name == named
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, conv2d, scaled_dot_product_attention
 
-from strobe.core.sameness.reordered import reorder_sums
+from strobe.core.sameness.reordered import ReorderedSums
 
 torch.manual_seed(0)
 MATRIX, OTHER, VECTOR = torch.randn(50, 300), torch.randn(300, 40), torch.randn(300)
@@ -65,9 +65,9 @@ SUMS: dict[str, Callable[[], torch.Tensor]] = {
 def test_each_kind_of_sum_rounds_otherwise_and_is_the_same_but_for_that(name: str, mode: Callable[[], Any]) -> None:
     with mode():
         before = SUMS[name]()
-        with reorder_sums(seed=1) as met:
+        with ReorderedSums(seed=1) as met:
             after = SUMS[name]()
-        with reorder_sums(seed=1):
+        with ReorderedSums(seed=1):
             again = SUMS[name]()
     assert not torch.equal(before, after), "its sums were not taken in another order"
     torch.testing.assert_close(before, after, rtol=1e-4, atol=1e-4)
@@ -86,14 +86,14 @@ def test_each_kind_of_sum_rounds_otherwise_and_is_the_same_but_for_that(name: st
 def test_products_whose_sums_stay_as_they_were_are_named(call: Callable[[], torch.Tensor], operator: str) -> None:
     with torch.no_grad():
         before = call()
-        with reorder_sums() as met:
+        with ReorderedSums() as met:
             assert torch.equal(before, call())
     assert met.same == {operator: 1}
     assert operator in str(met)
 
 
 def test_a_sum_of_nothing_stays_nothing() -> None:
-    with reorder_sums() as met:
+    with ReorderedSums() as met:
         assert torch.equal(torch.ones(3, 0) @ torch.ones(0, 2), torch.zeros(3, 2))
     assert str(met) == ""
 
@@ -102,6 +102,6 @@ def test_the_programs_noise_is_not_drawn_from() -> None:
     torch.manual_seed(3)
     expected = torch.randn(4)
     torch.manual_seed(3)
-    with reorder_sums():
+    with ReorderedSums():
         torch.ones(4, 4) @ torch.ones(4, 4)
         assert torch.equal(torch.randn(4), expected)

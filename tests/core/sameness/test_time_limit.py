@@ -20,7 +20,7 @@ from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpErr
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.check import NotSeenError, Sameness
-from strobe.core.sameness.reordered import reorder_sums
+from strobe.core.sameness.reordered import ReorderedSums
 from strobe.core.sameness.visits import FEWEST, plan, required_visits
 from strobe.core.studies.shared.action_check import action_time_limit, check_actions
 from strobe.core.treatments.recipe import recipe_guards
@@ -142,7 +142,7 @@ def test_a_variant_that_there_was_no_time_for_says_so(slow: Slow) -> None:
 
 def test_a_call_that_takes_too_long_is_given_up_where_its_operators_are_seen(slow: Slow) -> None:
     limit = TimeLimit(1.0)
-    with pytest.raises(TimeUpError), reorder_sums(0, limit):  # noqa: PT012  # the time passes inside
+    with pytest.raises(TimeUpError), ReorderedSums(0, limit):  # noqa: PT012  # the time passes inside
         torch.ones(3, 3) @ torch.ones(3, 3)
         slow.clock.sleep(4.0)
         torch.ones(3, 3) @ torch.ones(3, 3)

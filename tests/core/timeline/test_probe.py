@@ -191,9 +191,6 @@ def test_a_probe_that_does_not_fit_names_itself_and_leaves_nothing_on():
         attach([Probe.function("math:no_such_function", "gone")], None)
     with pytest.raises(ProbeError, match="'empty'"):
         attach([Probe.module("layers.0.*", "empty")], model)
-
-
-def test_an_optional_probe_may_find_nothing():
     with attach([Probe.module("no.such", "x", optional=True)], Model()) as attached:
         assert attached.names == []
 

@@ -195,7 +195,7 @@ def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> 
     with live:
         for name, file in live.each("reading runs", list(store.iter_results(folder, parts=False)), "runs"):
             try:
-                lines.append(html.run_line(summary_of_run(file), name))
+                lines.append((summary_of_run(file), name))
                 if not (file.parent / store.REPORT).exists():
                     _write_page(file)
             except UserError as error:

@@ -31,28 +31,29 @@ class Part:
 
     name: str
     ms: float  # median per iteration
-    share: float  # of the whole
+    share: float  # ``ms`` of the whole's median, as a sentence has both; a table's shares are of the sums
     calls: float  # per iteration
     components: tuple[Component, ...]
 
 
-def part(components: Sequence[Component]) -> Part | None:
-    """``components`` as one part; None if there are none, or if they took no time."""
+def part(measurement: Measurement, components: Sequence[Component]) -> Part | None:
+    """``components`` of ``measurement`` as one part; None if there are none, or if they took no time."""
     if not components:
         return None
     if len({len(component.values) for component in components}) == 1 and components[0].values:
         ms = statistics.median(map(sum, zip(*(component.values for component in components), strict=True)))
     else:
         ms = sum(component.summary.median for component in components)
-    share = sum(component.share for component in components)
-    if not (ms >= NANOSECOND_MS and share > 0):
+    if ms < NANOSECOND_MS:
         return None
-    return Part(components[0].name, ms, share, sum(component.calls for component in components), tuple(components))
+    calls = sum(component.calls for component in components)
+    return Part(components[0].name, ms, ms / max(whole_ms(measurement), ms), calls, tuple(components))
 
 
 def find(measurement: Measurement, name: str, *, inside: str | None = None) -> Part | None:
     """The part called ``name``, summed where it appears more than once; ``inside`` names an ancestor."""
     return part(
+        measurement,
         [
             component
             for component in measurement.components
@@ -60,13 +61,13 @@ def find(measurement: Measurement, name: str, *, inside: str | None = None) -> P
             and component.path[-1] == name
             and name not in component.path[:-1]
             and (inside is None or inside in component.path[:-1])
-        ]
+        ],
     )
 
 
 def top(measurement: Measurement, name: str) -> Part | None:
     """The part called ``name`` at the top of the tree."""
-    return part([c for c in measurement.components if not c.other and c.path == [name]])
+    return part(measurement, [c for c in measurement.components if not c.other and c.path == [name]])
 
 
 def first_level(measurement: Measurement) -> list[Part]:
@@ -80,7 +81,7 @@ def first_level(measurement: Measurement) -> list[Part]:
     for component in named:
         if component.depth == 2 or (component.depth == 1 and component.path[0] not in parents):
             groups.setdefault(component.name, []).append(component)
-    return [whole for group in groups.values() if (whole := part(group)) is not None]
+    return [whole for group in groups.values() if (whole := part(measurement, group)) is not None]
 
 
 def examined_measurements(result: Result, phase: str | None = None) -> Iterator[Measurement]:

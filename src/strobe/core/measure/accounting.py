@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from strobe.core.devices.accelerators import DeviceMemory, find_device_memory
 from strobe.core.measure.flop import Operators, operator_name, products
 from strobe.core.measure.memory import weight_bytes
-from strobe.core.measure.traffic import Traffic, counted_dtype_name
+from strobe.core.measure.traffic import Traffic, counted_dtype_name, find_storage
 from strobe.core.results.measurement import MemorySource
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import recording
@@ -53,22 +53,6 @@ class Account:
         return sum(self.flop.values()) / 1e9
 
 
-class Meter(Protocol):
-    """Where memory is read."""
-
-    @property
-    def source(self) -> MemorySource: ...
-
-    @property
-    def live(self) -> int:
-        """Bytes in use now."""
-        ...
-
-    def peak(self) -> int:
-        """The most bytes in use since this was last asked, or since the beginning."""
-        ...
-
-
 class LiveTensors:
     """Memory of the tensors made since the beginning, counted by their storages."""
 
@@ -79,14 +63,13 @@ class LiveTensors:
         self._storages: dict[Any, tuple[int, int]] = {}  # bytes that count, and bytes in all
 
     def peak(self) -> int:
+        """The most bytes in use since this was last asked, or since the beginning."""
         highest, self._highest = self._highest, self.live
         return highest
 
     def know(self, tensor: torch.Tensor, *, made: bool) -> None:
         """Count the tensor's storage until it is freed; of one that was not ``made`` just now, what it grows by."""
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+        if (storage := find_storage(tensor)) is None:
             return
         key, size = storage._cdata, storage.nbytes()
         found = self._storages.get(key)
@@ -141,7 +124,7 @@ class Accounting(Operators):
             counted, nor is what an operator uses and frees inside itself.
     """
 
-    def __init__(self, meter: Meter | None = None) -> None:
+    def __init__(self, meter: LiveTensors | DeviceAllocator | None = None) -> None:
         super().__init__()
         self.accounts: dict[tuple[str, ...], Account] = {}
         self.flop: Counter[str] = Counter()

@@ -236,17 +236,7 @@ def agree_features(baseline: Sequence[Values], candidate: Sequence[Values]) -> A
     agreement.spread = CHANNEL_SPREAD
     agreement.worst_dimension = f"channel {int(sizes.max(0).argmax())}"
     agreement.worst_at = f"token {int(tokens.argmax()) + 1:,} of {len(tokens):,}"
-    agreement.dimensions = [
-        DimensionAgreement(
-            name=f"channel {at}",
-            spread=float(spread[at]),
-            rms=float(channels[at]),
-            p99=float(np.quantile(sizes[:, at], 0.99)),
-            worst=float(sizes[:, at].max()),
-            offset=float(errors[:, at].mean()),
-        )
-        for at in np.argsort(-channels, kind="stable")[:SHOWN_CHANNELS].tolist()
-    ]
+    agreement.dimensions = _columns(errors, spread, "channel")
     return agreement
 
 
@@ -306,13 +296,12 @@ def agree_outputs(
         spread = _spread(before)
         errors = (after - before) / spread
         sizes = np.abs(errors)
-        shown = _columns(errors, spread, path)
-        columns += shown
+        columns += _columns(errors, spread, path or "column")
         if float(sizes.max()) > largest:
             largest = float(sizes.max())
             row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
             each = numbers // width
-            agreement.worst_dimension = _column_name(path, column)
+            agreement.worst_dimension = f"{path or 'column'} {column}"
             agreement.worst_at = f"call {row // each + 1}" + (f", row {row % each + 1} of {each}" if each > 1 else "")
         agreement.p99 = max(agreement.p99 or 0.0, float(np.quantile(sizes, 0.99)))
     agreement.spread = COLUMN_SPREAD
@@ -323,12 +312,12 @@ def agree_outputs(
     return agreement
 
 
-def _columns(errors: np.ndarray, spread: np.ndarray, path: str) -> list[DimensionAgreement]:
+def _columns(errors: np.ndarray, spread: np.ndarray, prefix: str) -> list[DimensionAgreement]:
     """Return the columns of an array with the largest RMS; ``errors`` are in σ, (rows, columns)."""
     rms = np.sqrt(np.square(errors).mean(0))
     return [
         DimensionAgreement(
-            name=_column_name(path, at),
+            name=f"{prefix} {at}",
             spread=float(spread[at]),
             rms=float(rms[at]),
             p99=float(np.quantile(np.abs(errors[:, at]), 0.99)),
@@ -337,7 +326,3 @@ def _columns(errors: np.ndarray, spread: np.ndarray, path: str) -> list[Dimensio
         )
         for at in np.argsort(-rms, kind="stable")[:SHOWN_CHANNELS].tolist()
     ]
-
-
-def _column_name(path: str, column: int) -> str:
-    return f"{path} {column}" if path else f"column {column}"

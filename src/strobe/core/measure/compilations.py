@@ -122,11 +122,8 @@ def _compiled_places(records: Iterable[tuple[int, Any]], warmup: int) -> Iterato
         number = str(_record_field(record, "compile_id")).partition("/")[0]
         if _record_field(record, "co_filename"):
             codes[number] = tuple(_record_field(record, name) for name in ("co_filename", "co_firstlineno", "co_name"))
-        at, failed, guard = (
-            codes.get(number, ("", 0, "")),
-            _record_field(record, "fail_type"),
-            _record_field(record, "recompile_reason"),
-        )
+        at = codes.get(number, ("", 0, ""))
+        failed, guard = _record_field(record, "fail_type"), _record_field(record, "recompile_reason")
         hit = _LIMIT.search(str(_record_field(record, "fail_reason")))
         limit = f"{hit[0]}={_record_field(sys.modules.get('torch._dynamo.config'), hit[0])}" if hit else ""
         if guard or limit:
@@ -134,14 +131,9 @@ def _compiled_places(records: Iterable[tuple[int, Any]], warmup: int) -> Iterato
             again.late, again.limit = int(call >= warmup), limit
             yield again
         if failed and not limit:
-            line = (
-                _record_field(record, "fail_user_frame_filename"),
-                _record_field(record, "fail_user_frame_lineno"),
-                at[2],
-            )
-            yield _place(
-                "not compiled", line if line[0] else at, _reason(_record_field(record, "fail_reason") or failed)
-            )
+            file, line = (_record_field(record, f"fail_user_frame_{name}") for name in ("filename", "lineno"))
+            reason = _reason(_record_field(record, "fail_reason") or failed)
+            yield _place("not compiled", (file, line, at[2]) if file else at, reason)
         if skipped := _record_field(record, "cudagraph_skip_reason"):
             yield _place("no CUDA graph", at, " ".join(skipped.split()).removeprefix("skipping cudagraphs due to "))
 

@@ -119,9 +119,9 @@ def _times(runs: Sequence[Iteration]) -> dict[Path, _Times]:
 def _running_ms(run: Iteration) -> list[float]:
     """Milliseconds in which each part ran, or a part in it.
 
-    That is all of its time, but where a generator or a coroutine has a section open over a yield: other code of its
-    thread runs then, and parts of one parent overlap. From each begin or end of a section to the next one the code
-    runs that this section stands in, so that shares add up.
+    That is all of its time, but where a coroutine has a section open while it waits: other code of its thread runs
+    then, and parts of one parent overlap. From each begin or end of a section to the next one the code runs that this
+    section stands in, so that shares add up.
     """
     around, latest, ends, overlap = list[int](), dict[Path, int](), dict[int, int](), False
     for at, part in enumerate(run.parts, 1):

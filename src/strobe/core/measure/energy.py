@@ -11,6 +11,7 @@ import importlib
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FEWEST_STEPS = 20  # steps of a counter, or samples, in the measured rounds: their two ends are off by a tenth at most
 MOST_W = 20_000.0  # more is no device's power
 WRAP_W = 1_000.0  # more is no CPU package's power, so its counter wraps once at most in the time that this takes
+LATE_S = 1.0  # a counter shows what was used up to so long before
 SAMPLED_S = 0.05
 # Rails of a Jetson's sensors that feed the module in parallel; others feed a part of it a second time. Labels of
 # NVIDIA's device trees (tegra210 to tegra234).
@@ -68,8 +70,10 @@ def _packages(root: Path) -> Meter:
         now, values = time.perf_counter(), [_number(zone / "energy_uj") for zone in zones]
         if (now - then) * WRAP_W * 1e6 > min(ranges):
             raise UserError(f"in {now - then:.0f} s, as a round took, RAPL's counter may start again more than once")
-        total += sum((new - old) % largest for new, old, largest in zip(values, before, ranges, strict=True))
-        then, before = now, values
+        used = [(new - old) % largest for new, old, largest in zip(values, before, ranges, strict=True)]
+        if max(used) > (now - then + LATE_S) * WRAP_W * 1e6:  # it went back without having reached its end
+            raise UserError("RAPL's counter started again while it was read")
+        then, before, total = now, values, total + sum(used)
         return total / 1e6
 
     return Meter("RAPL: the CPU's packages, without memory", 0.001, joules)
@@ -188,7 +192,8 @@ class EnergyOfRounds:
             )
             return Energy(source=source, not_judged=too_short)
         calls, seconds, joules = (last - first for first, last in zip(steady[0], steady[-1], strict=True))
-        if not 0 < joules <= MOST_W * seconds:
+        back = any(later[2] < earlier[2] for earlier, later in pairwise(steady))
+        if back or not 0 < joules <= MOST_W * seconds:
             return Energy(source=source, not_judged=f"{joules:.3g} J in {seconds:.3g} s is no reading")
         watts = joules / seconds
         return Energy(joules=joules / calls, within=2 * step * watts / calls, watts=watts, source=source)

@@ -220,31 +220,18 @@ def _formulas() -> dict[str, Formula]:
 
 
 _CONVOLUTIONS = (
-    "convolution",
-    "_convolution",
+    *(f"{library}convolution" for library in ("", "_", "cudnn_", "miopen_", "mkldnn_", "_mps_")),
+    *(f"{library}_convolution_{fused}" for library in ("cudnn", "miopen") for fused in ("relu", "add_relu")),
     "convolution_overrideable",
-    "cudnn_convolution",
-    "cudnn_convolution_relu",
-    "cudnn_convolution_add_relu",
-    "miopen_convolution",
-    "miopen_convolution_relu",
-    "miopen_convolution_add_relu",
     "miopen_depthwise_convolution",
-    "mkldnn_convolution",
-    "_mps_convolution",
     "_conv_depthwise2d",
     "conv_depthwise3d",
     "_slow_conv2d_forward",
-    "slow_conv3d_forward",
-    "slow_conv_dilated2d",
-    "slow_conv_dilated3d",
+    *(f"slow_conv{kind}" for kind in ("3d_forward", "_dilated2d", "_dilated3d")),
 )
 _TRANSPOSED_CONVOLUTIONS = (
-    "cudnn_convolution_transpose",
-    "miopen_convolution_transpose",
-    "_mps_convolution_transpose",
-    "slow_conv_transpose2d",
-    "slow_conv_transpose3d",
+    *(f"{library}_convolution_transpose" for library in ("cudnn", "miopen", "_mps")),
+    *(f"slow_conv_transpose{dimensions}d" for dimensions in (2, 3)),
 )
 _LINEAR_LAYERS = (
     "mkldnn::_linear_pointwise",

@@ -1,4 +1,4 @@
-"""Whether other programs keep this machine busy: measurements are then slower and less steady."""
+"""Whether this machine is busy with other programs, or slows down: measurements are then slower and less steady."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import psutil
 
@@ -120,3 +121,26 @@ def _sleep(seconds: float) -> float | None:
             line = next(line for line in _STAT.read_text().splitlines() if line.startswith("procs_running"))
             seen.append(max(int(line.split()[1]) - 1, 0))  # the reader runs
     return sum(seen) / len(seen) if seen else None
+
+
+class MachinePace:
+    """Times a fixed piece of work (0.1 ms) now and then: it takes longer once the CPU's clock has fallen."""
+
+    EVERY_S = 0.05
+
+    def __init__(self) -> None:
+        self._took: list[float] = []
+        self._due = 0.0
+
+    def look_if_due(self) -> None:
+        """Do the work, unless that was done a moment ago."""
+        if (begun := time.perf_counter()) >= self._due:
+            sum(range(6000))
+            self._took.append(time.perf_counter() - begun)
+            self._due = begun + self.EVERY_S
+
+    def change(self) -> float | None:
+        """Return the time in the last quarter over that in the first (medians); None after few looks."""
+        few = len(self._took) // 4
+        first = median(self._took[:few]) if few >= 5 else 0.0
+        return median(self._took[-few:]) / first if first > 0 else None

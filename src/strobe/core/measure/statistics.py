@@ -249,11 +249,9 @@ def _change_over_time(array: Array) -> str | None:
         highest = float(np.abs(_pettitt(series)).max())
         chance = 2 * math.exp(-6 * highest**2 / (count**3 + count**2) / inflation(stats.rankdata(off_step)))
         if chance < _SURE and _differ(before, after):
-            went = f"{significant(before, 4)} to {significant(after, 4)} ms"
             return (
-                f"a step {'up' if after > before else 'down'}{_describe_change(before, after, ' of')} "
-                f"after {split / count * 100:.0f} % of the run, from {went}"
-                f"{': the machine may be throttling or have become busier' if after > before else ''}"
+                f"a step {'up' if after > before else 'down'}{_describe_change(before, after, ' of')} after "
+                f"{split / count * 100:.0f} % of the run, from {significant(before, 4)} to {significant(after, 4)} ms"
             )
         return None
     # Mann-Kendall's trend test, corrected for autocorrelation as by Hamed and Rao, Journal of Hydrology 204,

@@ -101,9 +101,9 @@ class Traffic:
                     most = _size(operands[2])
                 self._read(tensor, most)
         # What is changed in place, or shares an operand's memory, was not made here.
-        known = {storage._cdata for tensor in operands if (storage := _storage(tensor)) is not None}
+        known = {storage._cdata for tensor in operands if (storage := find_storage(tensor)) is not None}
         for tensor in results:
-            storage = _storage(tensor)
+            storage = find_storage(tensor)
             if storage is None:
                 continue
             held = storage.nbytes()
@@ -116,7 +116,7 @@ class Traffic:
                 weakref.finalize(storage, self._made.pop, storage._cdata, None)
 
     def _read(self, tensor: torch.Tensor, most: int | None) -> None:
-        storage = _storage(tensor)
+        storage = find_storage(tensor)
         if storage is None:
             if tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]  a packed weight, which stays
                 size = tensor.numel() * tensor.dtype.itemsize if most is None else most
@@ -133,7 +133,8 @@ class Traffic:
         found.views[int(tensor.storage_offset()), tensor.numel()] = size
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+def find_storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return the storage of ``tensor``; None if it has none."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage

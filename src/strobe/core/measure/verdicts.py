@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from strobe.core.measure.statistics import Array, bonferroni, centre, median_interval, median_variance, validate_times
+from strobe.core.results.call_times import find_filled_calls
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
-from strobe.core.results.queued import find_filled_calls
 from strobe.core.results.units import capital, quote
 
 # 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
@@ -43,7 +43,7 @@ def paired_verdict(
     of the same time: two one-sided tests (Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). Fewer
     than eight pairs cannot reach every level: their interval has the level that they reach.
 
-    The typical pair says nothing about calls of which a few do the work of many (see `queued.find_filled_calls`):
+    The typical pair says nothing about calls of which a few do the work of many (see `call_times.find_filled_calls`):
     nothing is claimed of these.
 
     Args:

@@ -37,10 +37,5 @@ class VerbArguments:
     @property
     def config(self) -> dict[str, object]:
         """The arguments that a result keeps."""
-        return {
-            "variants": list(self.targets),
-            "seconds": self.seconds,
-            "interval": self.interval,
-            "device": self.device,
-            "seed": self.seed,
-        }
+        kept = ("seconds", "interval", "device", "seed")
+        return {"variants": list(self.targets), **{name: getattr(self, name) for name in kept}}

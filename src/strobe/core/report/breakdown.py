@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from strobe.core.report import limits, measured, memory, more, pace, tables
 from strobe.core.report.document import Document
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
+from strobe.core.results.call_times import find_filled_calls
+from strobe.core.results.data import Summary
 from strobe.core.results.measurement import Component, Measurement
-from strobe.core.results.queued import find_filled_calls
 from strobe.core.results.subject import RANDOM_WEIGHTS
 
 
@@ -65,24 +65,30 @@ def _next_step(result: Result, m: Measurement) -> str | None:
     return None
 
 
-def biggest(components: Sequence[Component]) -> Component | None:
-    """Return the most specific part that holds at least half of the whole; None without parts.
+def biggest(m: Measurement) -> Component | None:
+    """Return the most specific part that holds at least half of the typical call; None without parts.
 
     A part that holds nearly everything (90 %) says nothing, so there the biggest of its children is named instead,
     and so it is if no part holds half.
     """
-    biggest_part, children = None, [c for c in components if c.depth == 1]
+    biggest_part, children = None, [c for c in m.components if c.depth == 1]
     while children:
-        best = max(children, key=lambda c: c.share)
-        if biggest_part is not None and biggest_part.share < 0.9 and best.share < 0.5:
-            break
-        if biggest_part is not None and (best.name.isdecimal() or (best.other and best.depth > 2)):
-            break  # the rest of a named part has a name, that part's; so has a numbered module of a sequence
+        best = max(children, key=lambda c: c.summary.median)
+        if biggest_part is not None:
+            if _share(m, biggest_part.summary) < 0.9 and _share(m, best.summary) < 0.5:
+                break
+            if best.name.isdecimal() or (best.other and best.depth > 2):
+                break  # the rest of a named part has a name, that part's; so has a numbered module of a sequence
         biggest_part = best
-        children = [c for c in components if c.depth == best.depth + 1 and c.path[:-1] == best.path]
-        if best.share < 0.5:
+        children = [c for c in m.components if c.depth == best.depth + 1 and c.path[:-1] == best.path]
+        if _share(m, best.summary) < 0.5:
             break
     return biggest_part
+
+
+def _share(m: Measurement, part: Summary) -> float:
+    """Return what the median of ``part`` is of the whole's median: a sentence has both."""
+    return part.median / m.samples.summary.median if m.samples.summary.median > 0 else 0.0
 
 
 _CALLS = {"inference": "chunk", "training step": "step", "training forward": "pass", "loading": "batch"}
@@ -98,19 +104,18 @@ def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
             f"{units.short_ms(few.each_ms)} ms each. The mean of all calls is {units.short_ms(few.mean_ms)} ms.",
         )
     for blocks in m.blocks:
-        if blocks.share >= 0.5:
+        if (share := _share(m, blocks.total)) >= 0.5:
             inside = f" in {_add_article(blocks.path[-1])}" if blocks.path else ""
-            headline = f"The {len(blocks.names)} blocks{inside} take {100 * blocks.share:.0f} % of {work}."
+            headline = f"The {len(blocks.names)} blocks{inside} take {100 * share:.0f} % of {work}."
             return headline, _numbers(result, m, blocks.total.median)
-    part = biggest(m.components)
-    if part is None:
+    if (part := biggest(m)) is None:
         return f"{work} takes {units.short_ms(whole.median)} ms.", _numbers(result, m)
-    numbers = _numbers(result, m, part.summary.median)
+    numbers, share = _numbers(result, m, part.summary.median), _share(m, part.summary)
     if part.other:
-        return f"{100 * part.share:.0f} % of {work} is in no named part.", numbers
+        return f"{100 * share:.0f} % of {work} is in no named part.", numbers
     parent = f" in {_add_article(part.path[-2])}" if part.depth > 2 else ""
     name = units.capital(_add_article(part.name))
-    return f"{name}{parent} takes {100 * part.share:.0f} % of {work}.", numbers
+    return f"{name}{parent} takes {100 * share:.0f} % of {work}.", numbers
 
 
 def _add_article(name: str) -> str:

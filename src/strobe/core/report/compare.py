@@ -128,7 +128,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     shown += measured.guidance(result)
     parted = _divided_measurements(result)
     if len(parted) > 1:
-        shown.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
+        shown.append(Section("parts", f"Parts side by side ({tables.SHARES})", tables.parts(parted, depth)))
     shown += pace.cadence_sections(result)
     return [*shown, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
 

@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -25,6 +25,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from strobe.core.errors import legible
+from strobe.core.json_text import JsonObject
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import ClipRow, Document
 from strobe.core.results import units
@@ -135,40 +136,38 @@ def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
-@dataclass(frozen=True)
-class RunLine:
-    """One run in the list.
-
-    Args:
-        folder: its path from the page's folder.
-        figures: name → milliseconds, the first of them the one that the list shows.
-    """
-
-    folder: str
-    study: str
-    subject: str
-    answer: str
-    started: str
-    machine: str
-    status: str
-    figures: dict[str, float] = field(default_factory=dict)
-
-
-def run_line(summary: RunSummary, folder: str) -> RunLine:
-    """Return a run's line."""
-    return RunLine(
-        folder=folder,
-        study=summary.study,
-        subject=units.plain(summary.about),
-        answer=units.plain(summary.headline),
-        started=f"{summary.started:%Y-%m-%d %H:%M}",
-        machine=summary.machine,
-        status=summary.status,
-        figures=_figures(summary),
+def render_runs(runs: Sequence[tuple[RunSummary, str]], title: str) -> str:
+    """Return the page of ``runs``, each with its folder's path from the page's. The latest run comes first."""
+    shown = sorted((_run_line(*run) for run in runs), key=lambda run: (run["started"], run["folder"]), reverse=True)
+    script = part("runs_page.js")
+    return template("runs_page.html.j2").render(
+        title=legible(title),
+        runs=shown,
+        data=script_json([{"folder": run["folder"], "figures": run["figures"]} for run in shown]),
+        style=Markup(part("page.css") + part("runs_page.css")),
+        script=Markup(script),
+        digest=Markup(script_hash(script)),
     )
 
 
+def _run_line(summary: RunSummary, folder: str) -> JsonObject:
+    figures = _figures(summary)
+    return {
+        "folder": legible(folder),
+        "report": quote(os.fsencode(f"{folder}/{REPORT}")),
+        "study": summary.study,
+        "subject": units.plain(summary.about),
+        "answer": units.plain(summary.headline),
+        "started": f"{summary.started:%Y-%m-%d %H:%M}",
+        "machine": summary.machine,
+        "status": summary.status,
+        "figures": figures,
+        "ms": next(map(units.rate, figures.values()), ""),
+    }
+
+
 def _figures(summary: RunSummary) -> dict[str, float]:
+    """Return milliseconds by name, the first of them the one that the list shows."""
     figures: dict[str, float] = {}
     advised = [measurement for measurement in summary.measurements if measurement.advised]
     for measurement in advised or summary.measurements:
@@ -176,24 +175,3 @@ def _figures(summary: RunSummary) -> dict[str, float]:
         for part, its in measurement.parts.items():
             figures[units.plain(f"{measurement.name} / {part}")] = its.median
     return {name: float(f"{value:.6g}") for name, value in figures.items()}
-
-
-def render_runs(lines: Sequence[RunLine], title: str) -> str:
-    """Return the page. The latest run comes first."""
-    ordered = sorted(lines, key=lambda run: (run.started, run.folder), reverse=True)
-    script = part("runs_page.js")
-    shown = [
-        asdict(line) | {"report": quote(os.fsencode(f"{line.folder}/{REPORT}")), "ms": _first(line)} for line in ordered
-    ]
-    return template("runs_page.html.j2").render(
-        title=legible(title),
-        runs=shown,
-        data=script_json([{"folder": legible(line.folder), "figures": line.figures} for line in ordered]),
-        style=Markup(part("page.css") + part("runs_page.css")),
-        script=Markup(script),
-        digest=Markup(script_hash(script)),
-    )
-
-
-def _first(line: RunLine) -> str:
-    return next((units.rate(value) for value in line.figures.values()), "")

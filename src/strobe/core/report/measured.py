@@ -64,6 +64,7 @@ def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Sec
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
+        clock += f" ({tables.SHARES})" if m.components else ""
         about = [f"{name}: {value}" for name, value in m.traits.labelled_values().items()]
         text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *about])]
         title = m.name + (" in detail" if detail else "")

@@ -155,7 +155,7 @@ def _parts(measurement: Measurement) -> Picture:
     least = sorted((part.share for part in parts), reverse=True)[:ROWS][-1:]
     parts = [part for part in parts if part.share >= least[0]][:ROWS]
     decimals = units.digits(measurement.samples.summary.median)
-    picture = Picture("Share of the whole, and median in ms", 28 + _ROW * len(parts))
+    picture = Picture("Share of all calls' time, and median in ms", 28 + _ROW * len(parts))
     for index, part in enumerate(parts):
         y = 24 + _ROW * index
         long = max(0.0, min(part.share, 1.0)) * (_WIDTH - _LEFT - _RIGHT)

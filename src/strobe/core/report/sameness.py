@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from strobe.core.measure.guard import METRICS
 from strobe.core.report.document import Columns, Row, Section, Table, figure, figures, heads, listing, table, words
 from strobe.core.results import units
-from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, YardstickName
+from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Yardstick, YardstickName
+from strobe.core.results.answer import Held, make_guarded_actions
 from strobe.core.results.comparison import Comparison
 
 KEY = "agreement"
@@ -43,50 +43,28 @@ DIMENSIONS = f"The {FEW} dimensions that change most, the dimension of the large
 EXACT = "'exact' allows a small multiple of floating-point noise, measured in the same run."
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Treated actions, and what they were compared with.
-
-    Args:
-        name: as tables and sentences have it, a plain line.
-        agreement: None if a call failed.
-    """
-
-    name: str
-    agreement: Agreement | None
-    effect: Effect | None = None
-    guard: str | None = None
-    broken: str | None = None
-    unjudged: str | None = None
-
-    @property
-    def has_spread_errors(self) -> bool:
-        """Whether its errors are known in units of the spread."""
-        return self.agreement is not None and self.agreement.rms is not None
-
-
-def comparison_candidates(comparisons: Sequence[Comparison]) -> list[Candidate]:
+def comparison_candidates(comparisons: Sequence[Comparison]) -> list[Held]:
     """Return the candidates whose actions were compared; with their baseline's name where there are several."""
     several = len({pair.baseline for pair in comparisons}) > 1
     candidates = []
     for pair in comparisons:
         if pair.agreement is not None:
             name = f"{pair.candidate} vs {pair.baseline}" if several else pair.candidate
-            candidates.append(Candidate(name, pair.agreement, pair.effect, pair.guard, pair.broken, pair.unjudged))
+            candidates.append(make_guarded_actions(pair, name, ""))
     return candidates
 
 
-def check_candidates(checks: Sequence[Check]) -> list[Candidate]:
+def check_candidates(checks: Sequence[Check]) -> list[Held]:
     """Return a candidate for each check."""
-    return [Candidate(of.name, of.agreement, of.effect, of.guard, of.broken, of.unjudged) for of in checks]
+    return [make_guarded_actions(check, check.name, "") for check in checks]
 
 
-def has_errors(candidates: Sequence[Candidate]) -> bool:
+def has_errors(candidates: Sequence[Held]) -> bool:
     """Return whether there is more to tell than cosines."""
     return any(candidate.has_spread_errors for candidate in candidates)
 
 
-def focus(candidates: Sequence[Candidate], closely: Sequence[str] | None = None) -> list[Candidate]:
+def focus(candidates: Sequence[Held], closely: Sequence[str] | None = None) -> list[Held]:
     """Return the candidates worth a closer look: those named, else those that broke their guard, then the last ones."""
     known = [candidate for candidate in candidates if candidate.has_spread_errors]
     if closely is not None and (named := [candidate for candidate in known if candidate.name in closely]):
@@ -98,7 +76,7 @@ def focus(candidates: Sequence[Candidate], closely: Sequence[str] | None = None)
     return [candidate for candidate in known if candidate in chosen]
 
 
-def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
+def answers(candidates: Sequence[Held], yardsticks: Sequence[Yardstick]) -> list[str]:
     """Return a sentence for each candidate with its guard, and one for the yardsticks; none with only cosines."""
     if not has_errors(candidates):
         return []
@@ -139,7 +117,7 @@ def describe_agreement(same: Agreement) -> str:
 
 
 def sections(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Held],
     yardsticks: Sequence[Yardstick],
     title: str = TITLE,
     closely: Sequence[str] | None = None,
@@ -165,7 +143,7 @@ def sections(
     return shown_sections
 
 
-def _errors(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
+def _errors(candidates: Sequence[Held], yardsticks: Sequence[Yardstick]) -> Table:
     of = "Outputs of" if compared_quantity(candidates) == "outputs" else "Actions of"
     columns = heads(
         f"<{of} | RMS (σ) | p99 (σ) | Max error (σ) | Flips | <Limits | Executed: RMS (σ) | Executed: max error (σ)",
@@ -186,7 +164,7 @@ def share_of_flips(share: float | None) -> str | None:
     return None if share is None else f"{units.sigma(100 * share)} %"
 
 
-def _figures(candidate: Candidate) -> list[str | None]:
+def _figures(candidate: Held) -> list[str | None]:
     same, held = candidate.agreement, "within" if candidate.guard else None
     if candidate.broken or candidate.unjudged:
         held = f"exceeded: {candidate.broken}" if candidate.broken else f"not checked: {candidate.unjudged}"
@@ -210,7 +188,7 @@ def _yardstick(yardstick: Yardstick) -> list[str | None]:
     return [NAMES.get(yardstick.name, yardstick.name), *figures, worst.name if worst and worst.worst else None]
 
 
-def _describe_change(candidate: Candidate) -> str:
+def _describe_change(candidate: Held) -> str:
     same, several = candidate.agreement, candidate.name.endswith(" treatments")
     name = units.capital(candidate.name if several else units.quote(candidate.name))
     if same is None:
@@ -239,7 +217,7 @@ def describe_limits(guard: str) -> str:
     return shown.replace("<=", " ≤ ").replace(">=", " ≥ ")
 
 
-def _describe_guard(candidate: Candidate) -> str:
+def _describe_guard(candidate: Held) -> str:
     if candidate.broken:
         return f", beyond its limit ({candidate.broken})"
     if candidate.unjudged:
@@ -247,7 +225,7 @@ def _describe_guard(candidate: Candidate) -> str:
     return f", within the limits ({describe_limits(candidate.guard)})" if candidate.guard else ""
 
 
-def compared_quantity(candidates: Sequence[Candidate]) -> str:
+def compared_quantity(candidates: Sequence[Held]) -> str:
     """Return what the candidates' figures are of: 'actions', 'features' or 'outputs'."""
     return next((of.agreement.of for of in candidates if of.has_spread_errors and of.agreement is not None), "actions")
 
@@ -257,7 +235,7 @@ def _is_partly_executed(same: Agreement) -> bool:
     return same.executed is not None and (same.executed < length or not length)
 
 
-def _explain_figures(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
+def _explain_figures(candidates: Sequence[Held], yardsticks: Sequence[Yardstick]) -> list[str]:
     known = [of.agreement for of in candidates if of.agreement is not None and of.agreement.rms is not None]
     spread = "; ".join(dict.fromkeys(same.spread for same in known if same.spread))
     about = [MEANING[compared_quantity(candidates)].format(spread=spread or "an unnamed source")]
@@ -282,7 +260,7 @@ def _explain_figures(candidates: Sequence[Candidate], yardsticks: Sequence[Yards
     return about
 
 
-def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
+def _worst_dimensions(shown: Sequence[Held], of: int) -> Section:
     rows: list[Row] = []
     for candidate in shown:
         dimensions = _dimensions(candidate)
@@ -316,5 +294,5 @@ def _worst_and_deciding(dimensions: Sequence[DimensionAgreement]) -> list[Dimens
     return [dimension for index, dimension in enumerate(dimensions) if index in worst or dimension.flips is not None]
 
 
-def _dimensions(candidate: Candidate) -> list[DimensionAgreement]:
+def _dimensions(candidate: Held) -> list[DimensionAgreement]:
     return candidate.agreement.dimensions if candidate.agreement is not None else []

@@ -9,9 +9,10 @@ from typing import Any
 from strobe.core.report import charts
 from strobe.core.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.core.report.frame import Plots
-from strobe.core.report.sameness import KEY, NAMES, Candidate, focus
+from strobe.core.report.sameness import KEY, NAMES, focus
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, YardstickName
+from strobe.core.results.answer import Held
 
 LEAST, LARGEST = 1e-9, 1e12  # σ: nothing below is drawn apart from 0, and nothing above apart from the largest
 MOST = 6  # dimensions with a colour of their own, the worst ones
@@ -32,9 +33,7 @@ EDGES = {
 }
 
 
-def plots(
-    candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick], closely: Sequence[str] | None = None
-) -> Plots:
+def plots(candidates: Sequence[Held], yardsticks: Sequence[Yardstick], closely: Sequence[str] | None = None) -> Plots:
     """Return a plot for each candidate that deserves a closer look, by the key of their section; see `sections`."""
     drawn = [
         _plot_along(candidate.name, candidate.agreement, yardsticks, several=len(candidates) > 1)

@@ -14,6 +14,7 @@ from strobe.core.results.measurement import Blocks, Component, Measurement
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named if they differ
+SHARES = "times are medians, shares are of the time of all calls"
 QUANTILES = ("Median", "95 %", "99 %", "Longest")
 METRICS: dict[str, Callable[[Samples], float | None]] = {
     "Mean (ms)": lambda of: of.summary.mean,

@@ -159,6 +159,11 @@ class Held:
     broken: str | None
     unjudged: str | None = None
 
+    @property
+    def has_spread_errors(self) -> bool:
+        """Whether its errors are known in units of the spread."""
+        return self.agreement is not None and self.agreement.rms is not None
+
 
 class Guarded(Result, ABC):
     """An answer in which treated actions were compared with the baseline's."""

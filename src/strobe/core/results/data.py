@@ -58,6 +58,10 @@ class Samples(Data):
         default=None,
         description="longest machine state (s), such as that of the first calls, that this run could have detected",
     )
+    machine_change: Finite | None = Field(
+        default=None,
+        description="time of a fixed piece of work between the last calls ÷ that between the first; None if not known",
+    )
     notes: list[str] = Field(default_factory=list, description="remarks on the samples: drift, throttling, noise")
 
     def quantile(self, share: float) -> float | None:

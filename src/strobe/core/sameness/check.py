@@ -319,9 +319,9 @@ class Sameness:
     def _moved_chunk(self, name: YardstickName, index: int) -> tuple[Tensor, str]:
         observations, seed = self.checks.observations, self.subject.seed + index
         if name == "reordered sums":
-            from strobe.core.sameness.reordered import reorder_sums  # needs torch
+            from strobe.core.sameness.reordered import ReorderedSums  # needs torch
 
-            with reorder_sums(seed, self.limit) as met:
+            with ReorderedSums(seed, self.limit) as met:
                 return self._act(observations[index], seed), str(met)
         if name == "another noise draw":
             return self._act(observations[index], seed + OTHER_NOISE), ""

@@ -1,15 +1,15 @@
 """Take the sums of a model in another order: the same arithmetic, with other rounding.
 
 Each product sums over a dimension that both factors share, a convolution over its input channels, attention over its
-features and its keys. Inside `reordered` these are shuffled on both sides, which changes the order in which the numbers
+features and its keys. In `ReorderedSums` these are shuffled on both sides, which changes the order in which the numbers
 are added and nothing else. How far the actions move by that is what no exact treatment can be held to fall below.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,40 +26,27 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.treatment import Variant
 
+Args = tuple[Any, ...]
+Run = Call  # the operator
+Order = Callable[[int], Tensor]  # of so many summands: where each one goes
 
-@dataclass
-class Reordered:
-    """The operators that `reordered` met."""
 
-    same: dict[str, int] = field(default_factory=dict)  # operator with products whose sums stayed as they were → calls
+class ReorderedSums(Operators):
+    """Inside, sums on this thread take an order drawn with ``seed``: double time. Raises TimeUpError past ``limit``."""
+
+    def __init__(self, seed: int = 0, limit: TimeLimit | None = None) -> None:
+        super().__init__()
+        self.same: dict[str, int] = {}  # operator with products whose sums stayed as they were → calls
+        self._limit = limit
+        self._generator = torch.Generator().manual_seed(seed)
 
     def __str__(self) -> str:
         """The sums that were not reordered, in words."""
         calls = sum(self.same.values())
         return f"but not those of {', '.join(sorted(self.same))} ({calls} call{'s' * (calls != 1)})" if calls else ""
 
-
-@contextlib.contextmanager
-def reorder_sums(seed: int = 0, limit: TimeLimit | None = None) -> Iterator[Reordered]:
-    """Inside, sums on this thread take an order drawn with ``seed``: double time. Raises TimeUpError past ``limit``."""
-    mode = _Reordered(seed, limit)
-    with mode:
-        yield mode.met
-
-
-Args = tuple[Any, ...]
-Run = Call  # the operator
-Order = Callable[[int], Tensor]  # of so many summands: where each one goes
-
-
-class _Reordered(Operators):
-    def __init__(self, seed: int, limit: TimeLimit | None) -> None:
-        super().__init__()
-        self.met = Reordered()
-        self._limit = limit
-        self._generator = torch.Generator().manual_seed(seed)
-
     def run_operator(self, operator: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+        """Run ``operator`` with its sums in another order, where a way is known."""
         if self._limit is not None and self._limit.is_spent:
             raise TimeUpError
         name = operator_name(operator)
@@ -72,7 +59,7 @@ class _Reordered(Operators):
         out = operator(*args, **kwargs)
         multiplied = products(operator, args, kwargs, out)
         if multiplied.flop != 0 and multiplied.dtype != "int8":  # sums of integers do not round
-            self.met.same[name] = self.met.same.get(name, 0) + 1
+            self.same[name] = self.same.get(name, 0) + 1
         return out
 
 
@@ -279,7 +266,7 @@ def features_reordered(
             if limit is not None and limit.is_work_over and after:
                 break
             plain = np.array(doubles(call(index)), np.float32)
-            with reorder_sums(FEATURES_SEED + index, limit):
+            with ReorderedSums(FEATURES_SEED + index, limit):
                 after.append(np.array(doubles(call(index)), np.float32))
             before.append(plain)
             if progress is not None:

@@ -32,6 +32,7 @@ from strobe.core.subjects.outputs import (
     copy_containers,
     extract_numbers,
     iter_tensors,
+    list_unfinished_arrays,
     may_be_computing,
 )
 from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, count, digest
@@ -78,6 +79,7 @@ class CallableSubject(Abilities):
         self.notes: list[str] = []
         self._caveats: list[str] = []
         self._waits: dict[str, bool] = {}
+        self._keeps: set[str] = set()  # targets whose work goes on in arrays that they do not return
         self._compiled: dict[str, CompileLog] = {}
         self._accelerator = _accelerator()
         self.device = self._device()
@@ -177,6 +179,8 @@ class CallableSubject(Abilities):
                 for index in wanted:
                     before = self.input_digest(index)
                     output = self.output(index)
+                    if list_unfinished_arrays():
+                        self._keeps.add(target.name)
                     if self.input_digest(index) != before:
                         self._caveats.append(
                             f"{target.name} changes an object in its inputs: later calls did not see what the first saw"
@@ -232,6 +236,8 @@ class CallableSubject(Abilities):
                 output = target.call(*arguments)
                 if waits:
                     await_output(output)
+                if target.name in self._keeps:
+                    await_output(list_unfinished_arrays())
                 synchronise(self._accelerator)
                 self.latest = Latest(took_ms=1e3 * (time.perf_counter() - begun_s), place=place)
         except TimeUpError:

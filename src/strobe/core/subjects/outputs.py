@@ -128,7 +128,7 @@ def iter_tensors(value: object) -> Iterator[Tensor]:
 
 
 def may_be_computing(output: object) -> bool:
-    """Return whether something in ``output`` may still be computed, as JAX's arrays are: `wait_for` waits for it."""
+    """Return whether something in ``output`` may still be computed, as JAX's arrays are: `await_output` waits."""
     known = (np.ndarray, np.generic, *PLAIN)
     strange = [leaf for _, leaf in leaves(output) if not isinstance(leaf, known) and not is_tensor(leaf)]
     return any(callable(getattr(leaf, "block_until_ready", None)) for leaf in strange) or (
@@ -150,10 +150,17 @@ def await_output(output: object) -> None:
         jax.block_until_ready(output)
 
 
+def list_unfinished_arrays() -> list[object]:
+    """Return the arrays of JAX, wherever they are kept, whose work goes on."""
+    jax = sys.modules.get("jax")
+    return [] if jax is None else [array for array in jax.live_arrays() if not array.is_ready()]
+
+
 def copy_containers(value: Any) -> Any:
     """Return ``value`` with new dicts, lists, tuples, arrays and tensors, and all else unchanged.
 
-    What a policy puts into its observation, or does to its numbers in place, is then not there at the next call.
+    What a policy puts into its observation, or does to its numbers in place, is then not there at the next call; nor is
+    an array of JAX gone that a function donated.
     """
     if type(value) is dict:
         return {key: copy_containers(entry) for key, entry in value.items()}
@@ -163,16 +170,25 @@ def copy_containers(value: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad)
     if type(value) is np.ndarray:
         return value.copy(order="K")
+    if (jax := sys.modules.get("jax")) is not None:  # which looks into containers that only it knows
+        return jax.tree_util.tree_map(_copy_jax_array, value)
     return value
+
+
+def _copy_jax_array(leaf: Any) -> Any:
+    return leaf.copy().block_until_ready() if isinstance(leaf, sys.modules["jax"].Array) else leaf
 
 
 def _array(leaf: Any) -> np.ndarray | None:
     """Return a number, a tensor or an array as NumPy has it; None of what may be more than that, as a table."""
     if is_tensor(leaf):
         return _tensor_to_numpy(leaf)
-    plain = isinstance(leaf, int | float | complex | np.ndarray | np.generic)
+    if isinstance(leaf, int | float | complex | np.ndarray | np.generic):
+        return np.asarray(leaf)
     of_device = hasattr(leaf, "__array__") and (hasattr(leaf, "__dlpack__") or hasattr(leaf, "block_until_ready"))
-    return np.asarray(leaf) if plain or of_device else None
+    if of_device and str(leaf.dtype).startswith("key<"):  # of jax.random.key
+        leaf = sys.modules["jax"].random.key_data(leaf)
+    return np.asarray(leaf) if of_device else None
 
 
 def _floats(array: np.ndarray) -> np.ndarray | None:

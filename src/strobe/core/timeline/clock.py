@@ -13,23 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
 
 host_ns = time.perf_counter_ns
-
-
-class DeviceClock(Protocol):
-    """Stamps points on an accelerator's stream."""
-
-    def read(self) -> Any:
-        """A mark on the current stream, resolved later; None if the stream cannot be marked (graph capture)."""
-
-    def resolve(self, marks: Sequence[object]) -> list[int | None]:
-        """Nanoseconds of each mark on the host clock's scale; waits until the device is done."""
-        ...
 
 
 class EventClock:
@@ -58,12 +47,14 @@ class EventClock:
         synchronise(device)
 
     def read(self) -> Any:
+        """A mark on the current stream, resolved later; None if the stream cannot be marked (graph capture)."""
         if self._capturing():
             return None
         self._made += 1
         return self._made, self._record_event()
 
     def resolve(self, marks: Sequence[Any]) -> list[int | None]:
+        """Nanoseconds of each mark on the host clock's scale; waits until the device is done."""
         synchronise(self._device)
         times: dict[int, int] = {}
         before, total = self._base, self._base_ns
@@ -82,7 +73,7 @@ class EventClock:
         return event
 
 
-def device_clock(device: torch.device | str | None) -> DeviceClock | None:
+def device_clock(device: torch.device | str | None) -> EventClock | None:
     """The device clock for ``device``: None for the CPU, whose work is done when the host says so."""
     if device is None or str(device) == "cpu":
         return None

@@ -35,7 +35,7 @@ from strobe.core.timeline.layers import (
     reduce_bare,
     rewrap_layers,
 )
-from strobe.core.timeline.sections import section
+from strobe.core.timeline.sections import STOPPED, note_unseen, section, timed
 from strobe.core.torch_there import is_module
 
 _MISSING: Any = object()
@@ -263,6 +263,9 @@ def attach(probes: Iterable[Probe | Hook], root: object) -> Attached:
 
 def _closure(inner: Call, hook: Hook, takes_self: bool) -> Call:
     name, when, argument, begins, ends = hook.name, hook.when, hook.argument, hook.begins, hook.ends
+    if inspect.isgeneratorfunction(inner):  # a call runs nothing of it
+        note_unseen(name, STOPPED)
+        return inner
 
     if argument is not None:
         names = list(inspect.signature(inner).parameters)
@@ -295,19 +298,15 @@ def _closure(inner: Call, hook: Hook, takes_self: bool) -> Call:
                 if ends is not None:
                     ends.end()
 
-    elif when is not None:
-
-        @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not when(*(args[1:] if takes_self else args), **kwargs):
-                return inner(*args, **kwargs)
-            with section(name):
-                return inner(*args, **kwargs)
+    elif when is None and inspect.iscoroutinefunction(inner):
+        call = timed(name)(inner)
 
     else:
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if when is not None and not when(*(args[1:] if takes_self else args), **kwargs):
+                return inner(*args, **kwargs)
             with section(name):
                 return inner(*args, **kwargs)
 

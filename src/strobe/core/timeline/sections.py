@@ -8,13 +8,14 @@ unchanged, and needs no state per thread.
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import inspect
 import itertools
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 from strobe.core.timeline.layers import Call
@@ -34,6 +35,7 @@ _unseen: dict[str, list[str]] = {}
 
 COMPILED = "runs inside a torch.compile region, where only the region as a whole can be timed"
 CAPTURED = "captured in a CUDA graph, which replays without running this code again"
+STOPPED = "a generator yields inside it, where other code runs: open it between two yields"
 
 
 class _Off:
@@ -68,7 +70,8 @@ def section(name: str) -> AbstractContextManager[Any]:
 def timed(name: str | Call | None = None) -> Any:
     """Decorate a function so that each call is a section, under ``name`` or else the function's qualified name.
 
-    The section of a coroutine function lasts until the coroutine is done, with all that it waits for.
+    The section of a coroutine function lasts until the coroutine is done, with all that it waits for. Raises TypeError
+    for a generator function.
 
     >>> @timed("load images")
     ... def load(path): ...
@@ -78,6 +81,8 @@ def timed(name: str | Call | None = None) -> Any:
 
     def decorate(function: F) -> F:
         label = name or function.__qualname__
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{label} is a generator, whose call runs nothing of it: open sections between its yields")
 
         if inspect.iscoroutinefunction(function):
 
@@ -200,6 +205,7 @@ class Place(NamedTuple):
     thread: int
     strand: int = 0
     around: int = 0
+    stopped: bool = False  # a generator gave a value away in it, so it lasted while other code ran
 
 
 class Strand:
@@ -216,8 +222,8 @@ strands: dict[int, dict[FrameType, Strand]] = {}
 _numbers = itertools.count(1)
 
 
-def enter_strand(frame: FrameType) -> Strand | None:
-    """A section is opened in ``frame``; return its strand, for `left`, and None for the thread itself."""
+def enter_strand(frame: FrameType) -> tuple[Strand, int] | None:
+    """A section is opened in ``frame``; return its strand and where it is, for `leave_strand`; None for the thread."""
     # A generator that is a context manager stops for the sake of the block in its caller, whose section it is.
     while frame.f_code.co_flags & STOPS and (back := frame.f_back) and back.f_code.co_filename == contextlib.__file__:
         if back.f_back is None:
@@ -229,21 +235,34 @@ def enter_strand(frame: FrameType) -> Strand | None:
         around = strand.place.strand if strand is not None else 0
         strand = Strand(frame, Place(thread, next(_numbers), around))
         strands.setdefault(thread, {})[frame] = strand
-    if strand is not None:
-        strand.open += 1
-    return strand
+    if strand is None:
+        return None
+    strand.open += 1
+    return strand, strand.frame.f_lasti
 
 
-def leave_strand(strand: Strand) -> Place:
-    """A section of ``strand`` is closed; return where it was."""
+def leave_strand(entered: tuple[Strand, int]) -> Place:
+    """A section is closed that was ``entered``; return where it was."""
+    strand, since = entered
     strand.open -= 1
-    place = strand.place
+    frame, place = strand.frame, strand.place
+    # Nothing tells when a generator goes on, so such a section cannot be timed. A coroutine's holds what it waits for.
+    if frame.f_lasti != since and any(since < at <= frame.f_lasti for at in _yields(frame.f_code)):
+        place = place._replace(stopped=True)
     if strand.open == 0:
         frames = strands.get(place.thread, {})
         frames.pop(strand.frame, None)
         if not frames:
             strands.pop(place.thread, None)
     return place
+
+
+@functools.cache
+def _yields(code: CodeType) -> list[int]:
+    """Return the places at which a generator gives a value away; none of a coroutine, which waits."""
+    if code.co_flags & (STOPS & ~inspect.CO_GENERATOR):
+        return []
+    return [step.offset for step in dis.get_instructions(code) if step.opname in ("YIELD_VALUE", "YIELD_FROM")]
 
 
 def _innermost_strand(frame: FrameType | None, thread: int) -> Strand | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import sys
 from bisect import bisect_right
 from collections import Counter
@@ -13,9 +14,9 @@ from typing_extensions import Self
 
 from strobe.core.timeline import sections as sections_in_force
 from strobe.core.timeline import workers
-from strobe.core.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
+from strobe.core.timeline.clock import EventClock, device_clock, host_ns, synchronise
 from strobe.core.timeline.ranges import add_ranges
-from strobe.core.timeline.sections import MAIN, STOPS, Strand, enter_strand, leave_strand, own, strands, thread_names
+from strobe.core.timeline.sections import MAIN, STOPS, Place, enter_strand, leave_strand, own, strands, thread_names
 
 if TYPE_CHECKING:
     import torch
@@ -79,14 +80,15 @@ class Timeline:
     def __init__(
         self, device: torch.device | str | None = None, *, serialised: bool = False, nvtx: bool = False
     ) -> None:
-        self.device = _device(device)
+        self.device = device
         self.serialised = serialised
-        self._clock: DeviceClock | None = None if serialised else device_clock(self.device)
+        self._clock: EventClock | None = None if serialised else device_clock(self.device)
         self._records: list[tuple[Any, ...]] = []
         self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
         self._take_off: Callable[[], None] | None = None  # while it is in force, or was put below another one
-        self._opener = add_ranges(self._make_opener()) if nvtx else self._make_opener()
+        self._ranges = add_ranges if nvtx else None
+        self._opener = self._make_opener(self._records.append)
         self._lost: dict[str, str] = {}
         self.worker_facts: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
 
@@ -114,14 +116,17 @@ class Timeline:
     def start(self) -> Self:
         """Put this timeline in force for every thread, and for worker processes started from here on.
 
-        Without effect on one that was started and not stopped. Of several, the last one started records.
+        Without effect on one that was started and not stopped. Of several, the last one started reads the clock, and
+        all record; worker processes record for that one.
         """
         if self._take_off is not None:
             return self
         if self._spool is not None:  # paused
             self.stop()
         self._spool = workers.Spool(self._records)
-        self._take_off = sections_in_force.apply_opener(self._opener)
+        _running.append(self)
+        opener = self._opener if len(_running) == 1 else self._make_opener(self._record_on_all)
+        self._take_off = sections_in_force.apply_opener(opener)
         return self
 
     def pause(self) -> None:
@@ -150,6 +155,7 @@ class Timeline:
     def _leave(self) -> None:
         if self._take_off is not None:
             self._take_off()
+            _running.remove(self)
         self._take_off = None
 
     def clear(self) -> None:
@@ -165,7 +171,13 @@ class Timeline:
         """Sections that were reached but could not be timed → why."""
         seen = {record[0] for record in self._records}
         reached = {name: why for name, why in sections_in_force.unseen().items() if name not in seen}
-        return {**reached, **self._lost}
+        return {**reached, **self.stopped_sections, **self._lost}
+
+    @property
+    def stopped_sections(self) -> dict[str, str]:
+        """Sections that lasted while other code ran, and are none of `sections` → why."""
+        why = sections_in_force.STOPPED
+        return {one[0]: why for one in self._records if isinstance(one[3], Place) and one[3].stopped}
 
     def sections(self) -> list[Section]:
         """Every section recorded so far in tree order: by thread, then a parent before its children."""
@@ -177,7 +189,9 @@ class Timeline:
         by_thread: dict[int, dict[int, list[Row]]] = {}  # thread → strand → sections
         around: dict[int, int] = {}
         for index, (name, start, end, place, *_marks) in enumerate(records):
-            thread, strand, outer = (place, 0, 0) if isinstance(place, int) else place
+            thread, strand, outer, stopped = Place(place) if isinstance(place, int) else place
+            if stopped:
+                continue
             by_thread.setdefault(thread, {}).setdefault(strand, []).append((start, -end, -index, name, index))
             around[strand] = outer
         names = _names(by_thread)
@@ -193,12 +207,25 @@ class Timeline:
                 sections.append(Section(name, path, start, end, worker, cpu_ns=self._foreign[index][4]))
         return sections
 
-    def _make_opener(self) -> Callable[[str], Any]:
+    def _make_opener(self, append: Append) -> Callable[[str], Any]:
         if self.serialised:
-            return _serialised_opener(self._records, self.device)
-        if self._clock is not None:
-            return _device_opener(self._records, self._clock)
-        return _host_opener(self._records)
+            opener = _serialised_opener(append, self.device)
+        elif self._clock is not None:
+            opener = _device_opener(append, self._clock)
+        else:
+            opener = _host_opener(append)
+        return opener if self._ranges is None else self._ranges(opener)
+
+    def _record_on_all(self, record: tuple[object, ...]) -> None:
+        """Append to all timelines that run; to others than this one with the host's time alone."""
+        for timeline in _running:
+            foreign = timeline is not self and timeline._clock is not None
+            timeline._records.append((*record[:4], None, None) if foreign else record)
+
+
+_running: list[Timeline] = []
+multiprocessing.util.register_after_fork(Timeline, lambda _: _running.clear())  # in a worker they are its parent's
+Append = Callable[[tuple[object, ...]], None]
 
 
 def _names(threads: Iterable[int]) -> dict[int, str]:
@@ -277,9 +304,9 @@ def nest(rows: Iterable[Row]) -> Iterable[Placed]:
         yield path, start, end, name, index
 
 
-# In each opener's ``__enter__``: ``frame(1)`` is the one of the ``with`` block. Written out, as a call costs too much.
-def _host_opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
-    append, now, mine, frame, stops, suspended = records.append, host_ns, own, sys._getframe, STOPS, strands
+# In each opener's ``__enter__``: ``frame(above)`` is that of the ``with`` block. Written out, as a call costs too much.
+def _host_opener(append: Append, above: int = 1) -> Callable[[str], Any]:
+    now, mine, frame, stops, suspended = host_ns, own, sys._getframe, STOPS, strands
 
     class HostSection:
         __slots__ = ("name", "start", "strand")
@@ -288,7 +315,7 @@ def _host_opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
             self.name = name
 
         def __enter__(self) -> None:
-            around = frame(1)
+            around = frame(above)
             self.strand = enter_strand(around) if suspended or around.f_code.co_flags & stops else None
             self.start = now()
 
@@ -299,8 +326,8 @@ def _host_opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
     return HostSection
 
 
-def _device_opener(records: list[tuple[object, ...]], clock: DeviceClock) -> Callable[[str], Any]:
-    append, now, mine, frame, read = records.append, host_ns, own, sys._getframe, clock.read
+def _device_opener(append: Append, clock: EventClock) -> Callable[[str], Any]:
+    now, mine, frame, read = host_ns, own, sys._getframe, clock.read
 
     class DeviceSection:
         __slots__ = ("mark", "name", "start", "strand")
@@ -326,34 +353,19 @@ def _device_opener(records: list[tuple[object, ...]], clock: DeviceClock) -> Cal
     return DeviceSection
 
 
-def _device(device: torch.device | str | None) -> torch.device | None:
-    if isinstance(device, str):
-        import torch
-
-        return torch.device(device)
-    return device
-
-
-def _serialised_opener(records: list[tuple[object, ...]], device: torch.device | None) -> Callable[[str], Any]:
-    class SerialisedSection:
-        __slots__ = ("name", "start", "strand")
-
-        def __init__(self, name: str) -> None:
-            self.name = name
+def _serialised_opener(append: Append, device: torch.device | str | None) -> Callable[[str], Any]:
+    class SerialisedSection(_host_opener(append, above=2)):  # type: ignore[misc]
+        __slots__ = ()
 
         def __enter__(self) -> None:
-            around = sys._getframe(1)
-            self.strand: Strand | None = enter_strand(around) if strands or around.f_code.co_flags & STOPS else None
             synchronise(device)
-            self.start = host_ns()
+            super().__enter__()
 
-        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        def __exit__(self, *exception: object) -> None:
             synchronise(device)
-            end = host_ns()
-            place = own.number if self.strand is None else leave_strand(self.strand)
-            records.append((self.name, self.start, end, place))
+            super().__exit__(*exception)
 
-    return SerialisedSection
+    return SerialisedSection  # type: ignore[return-value]
 
 
 # A worker spawned by a process that is recording records too.

@@ -39,55 +39,33 @@ def chrome_trace(
         ValueError: events without the mark.
     """
     base = min((section.start_ns for section in sections), default=0)
-    events = _Tracks(base).section_events(sections)
+    events = _section_events(sections, base)
     if profiled is not None:
         events += _align_clock(profiled, sections, base)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": metadata or {}}
 
 
-class _Tracks:
-    """The tracks of a trace, one for each thread and one for its device; times from ``base`` (nanoseconds)."""
-
-    def __init__(self, base: int) -> None:
-        self._base = base
-        self._process = os.getpid()
-        self._ids: dict[str, int] = {}
-        self._events: list[JsonObject] = []
-
-    def section_events(self, sections: Sequence[Section]) -> list[JsonObject]:
-        """Return an event for each section's host time and one for its device time, with their tracks' names."""
-        for each in sections:
-            path = " / ".join(each.path)
-            self._add(each.thread, each.name, path, each.start_ns, each.end_ns)
-            if each.device_start_ns is not None and each.device_end_ns is not None:
-                device = f"{each.thread}, on the device"
-                self._add(device, each.name, path, each.device_start_ns, each.device_end_ns)
-        return self._events
-
-    def _add(self, track: str, name: str, path: str, start: int, end: int) -> None:
-        self._events.append(
-            {
-                "ph": "X",
-                "cat": "strobe",
-                "name": name,
-                "pid": self._process,
-                "tid": self._id(track),
-                "ts": (start - self._base) / 1e3,
-                "dur": (end - start) / 1e3,
-                "args": {"path": path},
-            }
-        )
-
-    def _id(self, track: str) -> int:
-        if track not in self._ids:
-            number = self._ids[track] = len(self._ids) + 1
-            # A low sort index puts our tracks above the profiler's.
-            for name, args in (
-                ("thread_name", {"name": f"strobe: {track}"}),
-                ("thread_sort_index", {"sort_index": -100 + number}),
-            ):
-                self._events.append({"ph": "M", "name": name, "pid": self._process, "tid": number, "args": args})
-        return self._ids[track]
+def _section_events(sections: Sequence[Section], base: int) -> list[JsonObject]:
+    """Return an event for each section's host time and one for its device time, each on a track that is named."""
+    process, tracks = os.getpid(), dict[str, int]()
+    events: list[JsonObject] = []
+    for each in sections:
+        spans = [(each.thread, each.start_ns, each.end_ns)]
+        if each.device_start_ns is not None and each.device_end_ns is not None:
+            spans.append((f"{each.thread}, on the device", each.device_start_ns, each.device_end_ns))
+        for track, start, end in spans:
+            if track not in tracks:
+                number = tracks[track] = len(tracks) + 1
+                # A low sort index puts our tracks above the profiler's.
+                about = {
+                    "thread_name": {"name": f"strobe: {track}"},
+                    "thread_sort_index": {"sort_index": -100 + number},
+                }
+                events += [{"ph": "M", "name": n, "pid": process, "tid": number, "args": a} for n, a in about.items()]
+            event = {"ph": "X", "cat": "strobe", "name": each.name, "pid": process, "tid": tracks[track]}
+            times = {"ts": (start - base) / 1e3, "dur": (end - start) / 1e3}
+            events.append({**event, **times, "args": {"path": " / ".join(each.path)}})
+    return events
 
 
 def mark_clocks() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards, strongest
@@ -71,10 +70,6 @@ def recipe_guards(recipe: Recipe) -> Guards:
     return Guards(written if written is not None and written.limits else None)
 
 
-def _inner(trait: str) -> Any:
-    return property(attrgetter(f"treatment.{trait}"))
-
-
 @dataclass(frozen=True)
 class RecipeTreatment(Treatment):
     """A treatment of a recipe. Its errors give its number in the recipe, and what is written there."""
@@ -84,20 +79,6 @@ class RecipeTreatment(Treatment):
     label: str
     written: str  # as on a command line
     recipe: str | None = None
-
-    effect = _inner("effect")
-    key = _inner("key")
-    phases = _inner("phases")
-    because = _inner("because")
-    builds = _inner("builds")
-    dtypes = _inner("dtypes")
-    arithmetic = _inner("arithmetic")
-    copies_weights = _inner("copies_weights")
-    changes_input = _inner("changes_input")
-    changes_execution = _inner("changes_execution")
-    fixed_inputs = _inner("fixed_inputs")
-    guided = _inner("guided")
-    micro_batches = _inner("micro_batches")
 
     def traits(self) -> TreatmentTraits:
         return self.treatment.traits()
@@ -113,6 +94,10 @@ class RecipeTreatment(Treatment):
         """Free what only undoing needs, where the treatment knows how; return whether there was something."""
         settle = getattr(self.treatment, "settle", None)
         return settle is not None and bool(settle())
+
+
+for _trait in Treatment.__annotations__.keys() - {"recipe"}:  # all others are those of the treatment inside
+    setattr(RecipeTreatment, _trait, property(attrgetter(f"treatment.{_trait}")))
 
 
 def make_treatments(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:

@@ -94,11 +94,10 @@ def check_actions(
             limit.begin(1 / (len(others) - number))
             _look(check, same, variant, CheckProgress(reporter))
         check.notes += same.notes
-    except NotSeenError as error:
-        check.notes.append(f"the actions were not looked at closely: {error}")
     except UserError as error:  # of the baseline: what was timed must not be lost for it
         check.notes.append(f"the actions were not looked at closely: {error}")
-        return check
+        if not isinstance(error, NotSeenError):
+            return check
     except KeyboardInterrupt:
         check.interrupted = True
     looked_at = {*check.agreements, *check.failed, *check.unseen}

@@ -108,7 +108,16 @@ def _compare_gradient(
 ) -> GradientAgreement:
     reference = of_baseline.gradient
     passed = _loss_and_gradient(subject, variant, raw)
-    agreement = _agreement(of_baseline.loss, passed.loss, _difference(reference, _gradient(subject.policy)), seeds)
+    difference, before, after = _difference(reference, _gradient(subject.policy)), of_baseline.loss, passed.loss
+    known = math.isfinite(before) and math.isfinite(after)
+    agreement = GradientAgreement(
+        loss=after if math.isfinite(after) else None,
+        baseline_loss=before if math.isfinite(before) else None,
+        loss_error=abs(after - before) / abs(before) if known and before else None,
+        cosine=difference.cosine,
+        error=difference.error,
+        seed_cosine=seeds.cosine,
+    )
     # A card draws the masks of dropout in another order for a half dtype: it computes more of them at once.
     agreement.own_noise = subject.device.type != "cpu" and passed.autocast != of_baseline.autocast
     if str(passed.autocast) == "torch.float16":
@@ -201,18 +210,6 @@ def _gradient_losses(reference: Gradient, other: Gradient) -> tuple[float, int]:
         zero += int((nonzero & (other_gradient == 0)).sum())
         broken += int((~other_gradient.isfinite()).sum())
     return zero / max(count, 1), broken
-
-
-def _agreement(before: float, after: float, difference: _Difference, seeds: _Difference) -> GradientAgreement:
-    known = math.isfinite(before) and math.isfinite(after)
-    return GradientAgreement(
-        loss=after if math.isfinite(after) else None,
-        baseline_loss=before if math.isfinite(before) else None,
-        loss_error=abs(after - before) / abs(before) if known and before else None,
-        cosine=difference.cosine,
-        error=difference.error,
-        seed_cosine=seeds.cosine,
-    )
 
 
 def _noise_source(variant: Variant) -> tuple[int, bool]:

@@ -20,6 +20,7 @@ from strobe.core.measure.components import iterations
 from strobe.core.measure.energy import EnergyOfRounds
 from strobe.core.measure.guard import Of
 from strobe.core.measure.memory import kernel_use, weight_bytes
+from strobe.core.measure.other_work import MachinePace
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.core.measure.time_limit import TimeLimit, WorkLimit
@@ -177,6 +178,7 @@ class Session:
         pace_hz = options.pace_hz if self.phase == "inference" else None
         self._spacing = Spacing(pace_hz, options.back_to_back) if pace_hz else None
         self._compiling = CompileWatch()
+        self._pace = MachinePace()
         self._energy = EnergyOfRounds(subject.device) if options.energy and len(self.variants) == 1 else None
         for variant in self.variants:
             variant.compiles.begin(subject.compiled_before(variant.name))
@@ -257,6 +259,7 @@ class Session:
         return collected
 
     def _finish_round(self, progress: Progress) -> None:
+        self._pace.look_if_due()
         if self._energy is not None:
             self._energy.read_due_counter()
         self.reporter.progress(progress)
@@ -362,9 +365,10 @@ class Session:
     def _annotate(self, measurement: Measurement, samples: Samples, rounds: Sequence[int], lost: str | None) -> None:
         seen = self._seen[measurement.name]
         runs = seen.runs(rounds)
-        measurement.unseen = unseen_parts(self._hooks, runs)
+        measurement.unseen = unseen_parts(self._hooks, runs) | self._timeline.stopped_sections
         measurement.samples.notes = samples.notes
         measurement.samples.longest_state_s = samples.longest_state_s
+        measurement.samples.machine_change = self._pace.change() if measurement.clock == "host" else None
         measurement.cadence = (
             self._spacing.find_cadence(measurement.name, rounds) if self._spacing is not None else None
         )

@@ -18,14 +18,8 @@ class Reporter(Protocol):
         """Show how far the sampling in this stage has come."""
 
 
-class Silent:
+class Silent(Reporter):
     """A reporter that shows nothing."""
-
-    def stage(self, what: str) -> None:
-        """Show nothing."""
-
-    def progress(self, progress: Progress) -> None:
-        """Show nothing."""
 
 
 class Steps:
