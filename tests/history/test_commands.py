@@ -11,7 +11,6 @@ from support.examples import runs, sweeps
 from strobe.core.cli import report as report_command
 from strobe.core.errors import UserError
 from strobe.core.runs import store
-from strobe.history import diff as study
 from strobe.history import diff_command
 from strobe.history.results import Difference
 
@@ -32,7 +31,7 @@ def slower(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(study, "_standard", lambda: runs.judge)
+    monkeypatch.setattr("strobe.core.measure.verdicts.unpaired_verdict", runs.judge)
 
 
 def test_report_prints_and_rewrites_the_page(run: Path, capsys: pytest.CaptureFixture[str]):
@@ -45,7 +44,7 @@ def test_report_prints_and_rewrites_the_page(run: Path, capsys: pytest.CaptureFi
     assert sorted(p.name for p in run.iterdir()) == ["report.html", "result.json"]
 
 
-def test_report_in_each_format(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_report_in_each_format_or_that_of_the_outputs_ending(run: Path, tmp_path: Path, capsys):
     assert report_command.run([str(run / "result.json"), "--format", "markdown"]) == 0
     assert capsys.readouterr().out.startswith("# Breakdown of act\n")
     assert report_command.run([str(run), "--format", "console"]) == 0
@@ -54,9 +53,6 @@ def test_report_in_each_format(run: Path, tmp_path: Path, capsys: pytest.Capture
         there = tmp_path / f"out.{shape}"
         assert report_command.run([str(run), "--format", shape, "--output", str(there)]) == 0
         assert there.read_text().startswith(start)
-
-
-def test_the_ending_of_the_output_gives_the_format(run: Path, tmp_path: Path):
     for end, start in (("md", "# Breakdown"), ("HTML", "<!doctype html>"), ("txt", "strobe breakdown")):
         there = tmp_path / f"out.{end}"
         assert report_command.run([str(run), f"--output={there}"]) == 0

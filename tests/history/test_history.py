@@ -16,7 +16,6 @@ from strobe.core.results.answer import Result
 from strobe.core.results.traits import PolicyTraits, Traits, TreatmentTraits
 from strobe.core.runs import store
 from strobe.core.runs.saved_runs import Run, UnreadableRun
-from strobe.history.gates import Gated
 from strobe.history.history import gate, history
 from strobe.history.results import History
 
@@ -119,15 +118,11 @@ def test_trends_of_one_measurement_are_told_apart_by_what_differs():
     assert "parameters" not in said
 
 
-def test_another_version_is_named_and_parts_no_trend():
+def test_another_version_is_named_and_parts_no_trend_and_nor_does_what_builds_found():
     results = [*days(148, 148, 148), result_on_day(4, 148, strobe_version="9.9.9")]
     (trend,) = history(name_runs(*results), "runs").trends
     assert [bool(point.differs) for point in trend.points] == [False, False, False, True]
     assert "9.9.9" in trend.points[-1].differs[0]
-
-
-def test_what_builds_found_parts_no_trend():
-    results = days(148, 148, 148)
     for seconds, result in enumerate(results):
         engine = TreatmentTraits(key="engine", value="openvino", build_s=seconds, from_cache=seconds > 0)
         result.measurements[0].traits = Traits(treatments=[engine], build_s=seconds)
@@ -161,6 +156,7 @@ GATES: dict[str, tuple[list[Result], list[UnreadableRun], float, str, str]] = {
     "two runs apart": (days(148, 1480), [], 0, "not judged", "more of its kind would do"),
     "runs that differ among themselves": (days(*WIDE), [], 0.05, "not judged", "--fail-on-regression="),
     "runs that differ by less than is allowed": (days(*WIDE), [], 0.5, "held", ""),
+    "another level explains it": (days(*[148.0] * 12, *[153.5] * 4), [], 0, "not judged", "would have to stay for"),
     "few samples": ([*days(*CALM), small_result(10, 148)], [], 0, "not judged", "5 samples"),
     "few samples do not open the gate": ([*days(*CALM, 165, 165), small_result(12, 165)], [], 0, "broken", ""),
     "the newest is interrupted": ([*days(*CALM), result_on_day(11, 148, status="interrupted")], [], 0,
@@ -180,8 +176,12 @@ def test_a_gate_passes_what_it_has_judged_alone(case: str):
     assert not any(point.changes for point in found.trends[0].points) or expected == "broken"
     assert outcome(found, allowed) == set(expected.split(", "))
     assert words in failed_gates_text(found, allowed)
+    answers = kinds.document(found).answers
     if expected == "held":
-        assert " slower than before." in kinds.document(found).answers[0]
+        assert " slower than before." in answers[0]
+        assert all("at most" in one.why for one in gate(found, allowed))
+    if "stay" in words:
+        assert answers[0] == "Inconclusive: inference of act may be slower than before."
 
 
 def test_what_is_accepted_of_one_policy_is_not_accepted_of_another():
@@ -221,12 +221,6 @@ def test_the_exit_code_of_what_is_not_judged_is_3_unless_that_is_allowed(tmp_pat
     assert main(["history", str(young), "--fail-on-regression=5"]) == 3
     assert "not judged: act, breakdown: inference, in run-1" in capsys.readouterr().out
     assert main(["history", str(young), "--fail-on-regression=5", "--allow-not-judged"]) == 0
-
-
-def test_a_gate_says_what_it_excludes():
-    assert all(
-        isinstance(one, Gated) and "at most" in one.why for one in gate(history(name_runs(*days(*CALM)), "runs"))
-    )
 
 
 def test_what_cannot_be_read_is_told_and_left_out(tmp_path, capsys):

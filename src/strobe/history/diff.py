@@ -54,7 +54,10 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         raise UserError(
             f"the two runs have no measurement in common ({measured}): name two runs that measured the same"
         )
-    judged_by = judge or _standard()
+    # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
+    from strobe.core.measure.verdicts import unpaired_verdict
+
+    judged_by = judge or unpaired_verdict
     return Difference(
         strobe_version=__version__,
         of=after.study,
@@ -72,11 +75,9 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
 
 def _figures(before: Result, after: Result) -> list[FigureChange]:
     old, new = ({(name, unit): value for name, unit, value in run.figures()} for run in (before, after))
-    return [
-        FigureChange(name=name, unit=unit, before=old.get((name, unit)), after=new.get((name, unit)))
-        for name, unit in {**old, **new}
-        if old.get((name, unit)) is not None or new.get((name, unit)) is not None
-    ]
+    named = {**old, **new}
+    changes = [FigureChange(name=of[0], unit=of[1], before=old.get(of), after=new.get(of)) for of in named]
+    return [change for change in changes if change.before is not None or change.after is not None]
 
 
 def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
@@ -114,13 +115,6 @@ def _gate_change(m: MeasurementChange, allowed: float, status: str) -> Gated:
         f"it may be up to {100 * high:.1f} % slower, and {100 * widest:g} % must be excluded; {seen}. Give both more "
         f"--seconds, or allow more: --fail-on-regression={math.ceil(100 * high)}",
     )
-
-
-def _standard() -> Judge:
-    # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
-    from strobe.core.measure.verdicts import unpaired_verdict
-
-    return unpaired_verdict
 
 
 def _label(run: Result) -> RunLabel:
@@ -216,11 +210,8 @@ def _machine(old: Machine, new: Machine) -> list[str]:
         for name in about
         if getattr(old, name) != getattr(new, name)
     ]
-    return (
-        notes
-        + _describe_changes("version", old.versions, new.versions)
-        + _describe_changes("power", old.power, new.power)
-    )
+    notes += _describe_changes("version", old.versions, new.versions)
+    return notes + _describe_changes("power", old.power, new.power)
 
 
 def _describe_changes(what: str, old: dict[str, str], new: dict[str, str]) -> list[str]:

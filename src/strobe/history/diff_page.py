@@ -18,7 +18,6 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.report.measured import plot_sample_order, spread
 from strobe.core.results import units
-from strobe.core.results.comparison import Verdict
 from strobe.history.results import ComponentChange, Difference, MeasurementChange, RunLabel
 
 
@@ -69,10 +68,6 @@ def _describe_change(m: MeasurementChange) -> list[str]:
     return [head, f"{change} ({level:.3g} % CI), separate runs: {samples}."]
 
 
-def _kind(verdict: Verdict) -> str:
-    return verdict.kind if verdict.kind in ("faster", "slower") else "inconclusive"
-
-
 def _decimals(m: MeasurementChange) -> int:
     return units.digits(max(m.before.summary.median, m.after.summary.median))
 
@@ -81,7 +76,8 @@ def _metrics(difference: Difference) -> Table:
     rows = []
     for m in difference.measurements:
         decimals, grown = _decimals(m), m.after.summary.median - m.before.summary.median
-        cells = [m.name, _kind(m.verdict), *(units.ms(of.summary.median, decimals) for of in (m.before, m.after))]
+        kind = m.verdict.kind if m.verdict.kind in ("faster", "slower") else "inconclusive"
+        cells = [m.name, kind, *(units.ms(of.summary.median, decimals) for of in (m.before, m.after))]
         cells += [
             units.format_signed(grown, decimals),
             units.change(m.verdict.ratio),

@@ -21,16 +21,11 @@ WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged",
 
 @dataclass(frozen=True)
 class Gated:
-    """One measurement at a gate.
-
-    Args:
-        what: the measurement, in words.
-        why: what was seen and, where it is not judged, what is missing and what to give.
-    """
+    """One measurement at a gate."""
 
     outcome: Outcome
-    what: str
-    why: str
+    what: str  # the measurement, in words
+    why: str  # what was seen and, where it is not judged, what is missing and what to give
 
 
 def exclusion_limit(allowed: float) -> float:
@@ -75,9 +70,6 @@ def gate(answer: Studied, flags: GateFlags, judge: Callable[[float], Sequence[Ga
 
 
 def _lines(gated: Sequence[Gated]) -> list[str]:
-    lines = [""]
-    for outcome, word in WORDS.items():
-        for gate in gated:
-            if gate.outcome == outcome:
-                lines.append(units.plain(f"{word}: {gate.what}{f': {gate.why}' if gate.why else ''}"))
-    return lines
+    ordered = sorted(gated, key=lambda gate: [*WORDS].index(gate.outcome))
+    lines = [f"{WORDS[gate.outcome]}: {gate.what}{f': {gate.why}' if gate.why else ''}" for gate in ordered]
+    return ["", *map(units.plain, lines)]

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError, nearest
+from strobe.core.results import units
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import format_fixed
@@ -53,7 +54,7 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = 
             f"{source}: no two runs measured the same thing on the same machine "
             f"({len(whole)} measured run{'s' * (len(whole) != 1)} found)"
         )
-    trends.sort(key=_last_change, reverse=True)
+    trends.sort(key=lambda of: max((p.started.timestamp() for p in of.points if p.changes), default=0.0), reverse=True)
     ended = [run for run in by_time if run.summary.status != "complete"]
     return History(
         strobe_version=__version__,
@@ -82,18 +83,19 @@ def _gate_trend(trend: Trend, allowed: float) -> Gated:
     last, widest = trend.points[-1], exclusion_limit(allowed)
     what = f"{trend.subject}, {trend.measured}, in {last.run}"
     if last.standing is not None and last.standing > 1 + allowed:
-        shown = f"slower by {100 * (last.standing - 1):.1f} % than {_list_runs(trend.reference)}"
+        shown = f"slower by {100 * (last.standing - 1):.1f} % than {units.join_names(trend.reference)}"
         where = "" if last.shown_in == last.run else f", shown in {last.shown_in} and not fixed since"
         return Gated("broken", what, f"{shown}{where}; --accept={last.shown_in} makes its times the reference")
     if last.change == "accepted":
         return Gated("held", what, "its times are the reference")
     if last.alone is None:
         return Gated("not judged", what, _unjudged_reason(last, FEWEST_OF_RUN))
+    if last.verdict is not None and last.verdict.ratio > 1 + allowed and trend.undecided:
+        return Gated("not judged", what, trend.undecided)
     high = last.alone.high - 1
     if high <= widest:
-        return Gated(
-            "held", what, f"slower by at most {100 * max(high, 0.0):.1f} % than {_list_runs(trend.reference)} (95 %)"
-        )
+        most = f"slower by at most {100 * max(high, 0.0):.1f} % than {units.join_names(trend.reference)} (95 %)"
+        return Gated("held", what, most)
     needed = runs_needed(math.log1p(trend.between_runs or 0.0), widest)
     before = len(trend.points) - 1
     more = f" ({needed - before} more of its kind would do where nothing changed)" if needed and needed > before else ""
@@ -114,14 +116,6 @@ def _unjudged_reason(last: Point, fewest: int) -> str:
     return f"no run before it has {fewest} samples: run again"
 
 
-def _list_runs(runs: Sequence[str]) -> str:
-    return runs[0] if len(runs) == 1 else f"{', '.join(runs[:-1])} and {runs[-1]}"
-
-
-def _last_change(trend: Trend) -> float:
-    return max((point.started.timestamp() for point in trend.points if point.changes), default=0.0)
-
-
 @dataclass
 class _Group:
     """The runs of one measurement with the same settings, the oldest first."""
@@ -130,11 +124,6 @@ class _Group:
     subject: str
     settings: dict[str, str]
     seen: list[tuple[Run, MeasurementSummary]]
-
-    @property
-    def measured_subject(self) -> tuple[str, str]:
-        """The measurement and the subject; groups of other settings may share them."""
-        return self.measured, self.subject
 
 
 def _group_runs(runs: Sequence[Run]) -> list[_Group]:
@@ -165,15 +154,14 @@ def _unjudged_runs(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole:
 def _first_measured(groups: Sequence[_Group]) -> list[str]:
     newest = max((group.seen[-1][0].summary.started for group in groups), default=None)
     alike: dict[tuple[str, str], list[_Group]] = {}
-    for group in groups:
-        alike.setdefault(group.measured_subject, []).append(group)
-    latest = {about: sorted(several, key=_last_seen)[-2:] for about, several in alike.items()}
+    for group in sorted(groups, key=_last_seen):
+        alike.setdefault((group.measured, group.subject), []).append(group)
     lines = []
     for group in groups:
         if len(group.seen) > 1:
             continue
         run = group.seen[-1][0]
-        before = next((other for other in reversed(latest[group.measured_subject]) if other is not group), None)
+        before = next((other for other in reversed(alike[group.measured, group.subject]) if other is not group), None)
         if before is not None and before.seen[-1][0].summary.started < run.summary.started:
             why = f"no run before it had {'; '.join(comparable_runs.unlike(before.settings, group.settings))}"
         elif before is None and run.summary.started == newest:
@@ -232,7 +220,7 @@ def _trend(group: _Group, accept: str) -> Trend:
         elif points:  # what stands is not fixed by a run of too few samples
             point.standing, point.shown_in = points[-1].standing, points[-1].shown_in
         if after is not None and place == places[after]:
-            point.change, point.standing, point.shown_in = "accepted", None, None
+            point.change, point.standing, point.shown_in, point.stay = "accepted", None, None, None
         points.append(point)
     last = next((judgement for judgement in reversed(judged.values()) if judgement is not None), None)
     subject = group.seen[-1][0].subject
@@ -244,6 +232,7 @@ def _trend(group: _Group, accept: str) -> Trend:
         reference=[] if last is None else [names[place] for place in last.reference],
         between_runs=None if last is None else math.expm1(last.spread),
         known=0 if last is None else last.known,
+        between_levels=None if last is None else math.expm1(last.wander),
         visible=next((_factor(one.least) - 1 for one in reversed(judged.values()) if one and one.together == 1), None),
         points=points,
     )
@@ -257,20 +246,19 @@ def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> Non
         return
     low, high = judgement.ratio - judgement.reach, judgement.ratio + judgement.reach
     apart, stands = low > 0 or high < 0, judgement.standing is not None and low > 0
-    shown = abs(judgement.ratio) > judgement.least or judgement.change in ("slower", "faster")
+    far = abs(judgement.ratio) > judgement.least and judgement.stay is None
+    shown = far or judgement.change in ("slower", "faster")
     kind = "no difference shown"
     if shown or stands:
         kind = "slower" if judgement.ratio > 0 else "faster"
-    elif apart or judgement.reach > math.log1p(
-        TOO_WIDE
-    ):  # a change, or a run that is off by itself: the next one tells
-        kind = "inconclusive"
+    elif apart or judgement.stay is not None or judgement.reach > math.log1p(TOO_WIDE):
+        kind = "inconclusive"  # a change, another level, or a run that is off by itself: the next ones tell
     interval = Interval(low=_factor(low), high=_factor(high), level=LEVEL)
     which = point.run if judgement.together == 1 else f"{point.run} and the {judgement.together - 1} before it"
     change = f"{_change(judgement.ratio)} % [{_change(low)}, {_change(high)}]"
-    sentence = f"{which} against {_list_runs([names[place] for place in judgement.reference])}: {kind}, {change}"
+    sentence = f"{which} against {units.join_names([names[place] for place in judgement.reference])}: {kind}, {change}"
     point.verdict = Verdict(kind=kind, ratio=_factor(judgement.ratio), interval=interval, pairs=0, sentence=sentence)
-    point.together, point.change = judgement.together, judgement.change
+    point.together, point.change, point.stay = judgement.together, judgement.change, judgement.stay
     if judgement.standing is not None and judgement.shown is not None:
         point.standing, point.shown_in = _factor(judgement.standing), names[judgement.shown]
 

@@ -13,12 +13,14 @@ Examples:
 
 More:
 The reference is the first runs of a trend, or the first runs since the last gain that was shown, or since --accept.
-Strobe estimates from the runs how far they differ by chance. The chance of a false change in 40 runs is at most 5 %. If
-a run has other versions of packages, the answer names them. Each part has a line of its own.
+Strobe estimates from the runs how far they, and levels that stay for some runs, differ by chance. The chance of a false
+slow-down in 40 runs is at most 5 %. If a run has other versions of packages, the answer names them. Each part has a
+line of its own.
 
 Exit code: 0. With --fail-on-regression it is 1 if a slow-down was shown, in the last run or before, and no later run
 shows a gain that ends it. It is 3 if a last run is not judged: it cannot exclude a slow-down of 10 % (or of PERCENT, if
-that is more), no run before it is like it, or it is broken or lacks a measurement. --allow-not-judged turns 3 into 0.
+that is more), its slow-down may be another level of the machine, no run before it is like it, or it is broken or lacks
+a measurement. --allow-not-judged turns 3 into 0.
 
 Further examples:
   strobe history runs --output trends.html

@@ -73,11 +73,12 @@ def _describe_course(history: History, name: str, trend: Trend) -> list[str]:
             f"{units.count(len(trend.points), 'run')}.{noise}",
             *_diff_command(history, trend, last.shown_in),
         ]
-    changed = [point for point in trend.points if point.changes and point.verdict is not None]
+    if trend.undecided:
+        return [f"Inconclusive: {what} may be slower than before.", f"{went}; {trend.undecided}."]
+    changed = [(point, point.verdict.ratio) for point in trend.points if point.changes and point.verdict is not None]
     if changed:
-        latest = changed[-1]
-        assert latest.verdict is not None
-        by = f"{abs(100 * (latest.verdict.ratio - 1)):.2g} %"
+        latest, ratio = changed[-1]
+        by = f"{abs(100 * (ratio - 1)):.2g} %"
         how = "no longer slower" if latest.change == "fixed" else f"{by} {latest.change}"
         return [f"{what} is {how} since {latest.run}.", f"{went}.", *_diff_command(history, trend, latest.run)]
     if last.alone is None:
@@ -113,8 +114,9 @@ def _describe_trend(trend: Trend) -> str:
     if trend.between_runs is None:
         return where
     known = f"measured in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs"
-    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
-    return f"{where} {spread} Reference of the last run: {', '.join(trend.reference)}."
+    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})"
+    wander = f", and levels that stay for several runs by {_percent(trend.between_levels or 0.0)}"
+    return f"{where} {spread}{wander}. Reference of the last run: {', '.join(trend.reference)}."
 
 
 _RUNS: Columns[Point] = [

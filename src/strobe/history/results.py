@@ -50,9 +50,7 @@ class MeasurementChange(Data):
     components: list[ComponentChange] = Field(default_factory=list, description="the parts that changed")
     judged: int = Field(default=0, description="number of parts judged together")
     memory: list[MemoryChange] = Field(default_factory=list)
-    unlike: list[str] = Field(
-        default_factory=list, description="why they are not comparable: another machine, other inputs"
-    )
+    unlike: list[str] = Field(default_factory=list, description="why they are not comparable, such as other inputs")
 
 
 class FigureChange(Data):
@@ -96,10 +94,9 @@ class Point(Data):
     change: Literal["slower", "faster", "fixed", "accepted"] | None = Field(
         default=None, description="change first shown in this run; *accepted*: the reference was moved here by hand"
     )
-    standing: Finite | None = Field(
-        default=None, description="ratio of a slow-down shown here or earlier that still stands"
-    )
+    standing: Finite | None = Field(default=None, description="ratio of a slow-down that was shown and still stands")
     shown_in: str | None = Field(default=None, description="the run that first showed it")
+    stay: int | None = Field(default=None, description="further runs that would show what may be only another level")
     differs: list[str] = Field(default_factory=list, description="versions that differ from those of the run before")
 
     @property
@@ -119,11 +116,24 @@ class Trend(Data):
     between_runs: Finite | None = Field(
         default=None, description="standard deviation between runs of the same code, as a fraction"
     )
+    between_levels: Finite | None = Field(default=None, description="the same between levels that stay for some runs")
     known: int = Field(default=0, description="number of runs that it was estimated from; 0 if it is assumed")
     visible: Finite | None = Field(
         default=None, description="smallest slow-down that the last judgement of a single run would have shown"
     )
     points: list[Point]
+
+    @property
+    def undecided(self) -> str | None:
+        """Why a slow-down of the last runs is not shown as yet; None where there is none."""
+        last = self.points[-1]
+        if last.stay is None or last.verdict is None or last.verdict.ratio < 1:
+            return None
+        wander, slower = 100 * (self.between_levels or 0.0), 100 * (last.verdict.ratio - 1)
+        return (
+            f"the level of these runs may wander by {wander:.2g} % (standard deviation, {len(self.points)} runs); a "
+            f"slow-down of {slower:.2g} % would have to stay for {last.stay} more run{'s' * (last.stay > 1)}"
+        )
 
 
 class History(Answer):
@@ -132,6 +142,4 @@ class History(Answer):
     called: ClassVar[str] = "history"
     study: Literal["history"] = "history"
     trends: list[Trend] = Field(description="trends of two runs or more, latest change first")
-    not_judged: list[str] = Field(
-        default_factory=list, description="what the newest runs lack to be judged, such as similar runs"
-    )
+    not_judged: list[str] = Field(default_factory=list, description="what the newest runs lack to be judged")

@@ -11,6 +11,12 @@ at `FALSE_CHANGES`, each judgement has the level 1 − FALSE_CHANGES / RUNS (Bon
 then one is far off, and the next one is not. So several runs count by their median, and one run, or two, are a change
 by themselves only beyond `OUTLIER` standard deviations.
 
+Runs are not independent where a level stays for a while: for a day, or next to a neighbour. The step to the next level
+looks like a change. How far levels lie apart is estimated by overlapping batches of `BLOCK` runs, beyond what
+independent runs show (Meketon and Schmeiser, "Overlapping Batch Means: Something for Nothing?", Winter Simulation
+Conference 1984). `ASSUMED` counts as an estimate with `WANDERS` degrees of freedom: few runs on one level do not show
+that there is no other. What another level explains is a change only once it has stayed for longer than the one before.
+
 A change may come while the reference is still made. So while it is young, all runs since each of its own are judged
 against those before, and a slow-down that is shown leaves in the reference only the runs from before it.
 """
@@ -23,6 +29,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Literal
 
+import numpy as np
+
 from strobe.core.measure.statistics import median_variance
 from strobe.core.results.run_summary import Level
 
@@ -34,6 +42,11 @@ LEVEL = 1 - FALSE_CHANGES / RUNS
 ALONE = 0.95  # level of each end of one run's interval, also if the spread is hardly known
 ASSUMED = 0.02  # standard deviation between runs
 WEIGHT = 1.0
+BLOCK = 4  # successive runs whose mean is a level
+OVERLAPPING = 1.5  # degrees of freedom of overlapping batches, for each that would lie side by side
+WANDERS = 4.0
+# However many runs are judged on one level, that is one judgement, and `RUNS` runs have few levels.
+LEVELS = 1 - FALSE_CHANGES / 2
 # With Student's t of 3 degrees of freedom between runs, one of 40 is further off in 3 % of trends: a spread that few
 # runs show is mostly taken for less than it is.
 OUTLIER = 12.0
@@ -44,48 +57,32 @@ Change = Literal["slower", "faster", "fixed"]
 
 @dataclass(frozen=True)
 class Judged:
-    """A run against the reference. Ratios and distances are logarithms: above 0 the run is slower.
+    """A run against the reference. Ratios and distances are logarithms: above 0 the run is slower."""
 
-    Args:
-        ratio: of the latest runs that were judged at once to the reference.
-        reach: how far the interval of ``ratio`` at `LEVEL` goes to either side.
-        least: the distance from the reference beyond which it is a change: more than ``reach`` for one run or two.
-        together: how many runs these are.
-        alone: interval of this run's ratio, each end of which holds with `ALONE`.
-        spread: standard deviation between runs, as far as known.
-        known: runs that it is known from.
-        reference: places of the runs judged against.
-        change: what is shown here first; *fixed* where a slow-down is shown to be gone, or to be less.
-        standing: the slow-down that was shown, here or before, and is not fixed; None without one.
-        shown: place of the run in which it was shown.
-    """
-
-    ratio: float
-    reach: float
-    least: float
-    together: int
-    alone: tuple[float, float]
-    spread: float
-    known: int
-    reference: tuple[int, ...]
-    change: Change | None = None
-    standing: float | None = None
-    shown: int | None = None
+    ratio: float  # of the latest runs that were judged at once to the reference
+    reach: float  # how far the interval of the ratio at `LEVEL` goes to either side
+    least: float  # from where it is a change: beyond `reach` for one run or two, and where another level explains more
+    together: int  # latest runs
+    alone: tuple[float, float]  # interval of this run's ratio, each end of which holds with `ALONE`
+    spread: float  # standard deviation between runs, as far as known
+    wander: float  # standard deviation between levels that stay, as far as known
+    known: int  # runs that both are known from
+    reference: tuple[int, ...]  # places of the runs judged against
+    change: Change | None = None  # shown here first; *fixed* where a slow-down is shown to be gone, or to be less
+    standing: float | None = None  # the slow-down that was shown, here or before, and is not fixed
+    shown: int | None = None  # place of the run in which it was
+    stay: int | None = None  # further runs after which a distance that another level explains would be a change
 
 
 def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged | None]:
-    """Judge each run by what was known when it was made: runs that follow never change a judgement.
+    """Judge each run but the first by what was known when it was made: runs that follow never change a judgement.
 
     The reference is the first `REFERENCE` runs since it moved, and it moves only to runs that are shown to be faster
-    and to the one that is ``accepted``. So a creep is compared with where it began, and a slow-down stands until later
-    runs are shown to do better.
+    and to the one that is ``accepted``. So a creep is compared with where it began.
 
     Args:
         levels: the oldest first.
         accepted: place of the run whose times are the reference from then on.
-
-    Returns:
-        One judgement for each run; None for the first.
     """
     course = _Course(levels)
     judged: list[Judged | None] = []
@@ -97,11 +94,7 @@ def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged |
 
 
 def runs_needed(spread: float, widest: float) -> int | None:
-    """After how many runs one more excludes a slow-down above ``widest`` (0.1 is 10 %); None if `RUNS` do not.
-
-    Args:
-        spread: standard deviation between runs, as a logarithm.
-    """
+    """After how many runs one more excludes a slow-down above ``widest`` (0.1: 10 %), if runs differ by a logarithm."""
     for runs in range(1, RUNS + 1):
         reach = _quantile(ALONE, WEIGHT + _freedom(runs - 1)) * spread * math.sqrt(1 + 1 / min(runs, REFERENCE))
         if reach <= math.log1p(widest):
@@ -119,6 +112,7 @@ class _Course:
     breaks: set[int] = field(default_factory=set)  # runs that are shown to differ from the one before
     standing: float | None = None
     shown: int | None = None  # where it was
+    doubtful: int | None = None  # the first run of a change, or of another level
 
     def set_reference(self, first: int, last: int) -> None:
         """Make these runs the reference, whatever was before."""
@@ -139,16 +133,27 @@ class _Course:
         return replace(change, alone=seen[0].alone, standing=self.standing, shown=self.shown)
 
     def _detect_change(self, seen: Sequence[Judged], at: int) -> Judged:
-        for level in (*seen, *self._while_the_reference_is_young(at)):
-            if abs(level.ratio) > level.least:
+        since = [] if self.doubtful is None else [self._judge_against_reference(self.reference, self.doubtful, at)]
+        looks = [*seen, *self._while_the_reference_is_young(at)]
+        if self.doubtful is not None and at - self.doubtful >= self.doubtful - self.begun:
+            looks += since
+        if better := self._better(looks, 0.0, at):
+            return better
+        for level in looks:
+            if level.ratio > level.least:
                 state, first = self._from_where_it_began(level, at)
-                if level.ratio < 0:
-                    self.set_reference(first, at)
-                    return replace(state, change="faster")
                 self._enter(first, state.ratio)
                 self.reference = [place for place in self.reference if place < first]
                 return replace(state, change="slower")
-        return seen[0]
+        far = [level for level in (*since, *looks) if level.together >= FEW and abs(level.ratio) > level.reach]
+        return self._doubt(far[0], at) if far else seen[0]
+
+    def _doubt(self, level: Judged, at: int) -> Judged:
+        state, self.doubtful = self._from_where_it_began(level, at)
+        longer = self.doubtful - self.begun + 1 - state.together
+        # Each run without another step narrows what another level explains.
+        narrower = (at + 1 - self.begun) * ((level.least / level.ratio) ** 2 - 1)
+        return replace(state, stay=max(1, longer, math.ceil(narrower)))
 
     def _better(self, seen: Sequence[Judged], standing: float, at: int) -> Judged | None:
         for level in seen:
@@ -186,7 +191,7 @@ class _Course:
 
     def _enter(self, first: int, standing: float | None) -> None:
         self.breaks.add(first)
-        self.begun, self.standing = first, standing
+        self.begun, self.standing, self.doubtful = first, standing, None
 
     def _latest(self, reference: Sequence[int], at: int) -> list[Judged]:
         earliest = max(self.begun, reference[0] + 1)
@@ -203,20 +208,25 @@ class _Course:
     def _judge_against_reference(self, reference: Sequence[int], first: int, at: int) -> Judged:
         base = [place for place in reference if place < first]
         latest = range(first, at + 1)
-        ratio = self._median(latest) - self._mean(base)
+        ratio = median(self.levels[place].log_ms for place in latest) - self._mean(base)
         spread, freedom, known = self._spread(first, at)
         usual = _square([level.error for level in self.levels[: at + 1]])
         shares = ((base, 1 / len(base)), (latest, median_variance(len(latest))))
         deviation = math.sqrt(sum((spread**2 + self._excess_scatter(runs, usual)) * share for runs, share in shares))
-        margin = _quantile(ALONE, freedom) * deviation
+        apart, weight = self._measure_levels(first, at, spread)
+        shown = weight * apart / (WANDERS + weight)
+        wander = math.sqrt(shown + WANDERS * ASSUMED**2 / (WANDERS + weight))
+        margin = _quantile(ALONE, freedom) * math.sqrt(deviation**2 + 2 * shown)
         reach = _quantile(LEVEL, freedom) * deviation
+        least = max(reach, _quantile(LEVELS, WANDERS + weight) * math.sqrt(2) * wander)
         return Judged(
             ratio=ratio,
             reach=reach,
-            least=max(reach, OUTLIER * deviation) if len(latest) < FEW or len(base) < 2 else reach,
+            least=max(least, OUTLIER * deviation) if len(latest) < FEW or len(base) < 2 else least,
             together=len(latest),
             alone=(ratio - margin, ratio + margin),
             spread=spread,
+            wander=wander,
             known=known,
             reference=tuple(base),
         )
@@ -224,11 +234,20 @@ class _Course:
     def _mean(self, places: Sequence[int]) -> float:
         return fmean(self.levels[place].log_ms for place in places)
 
-    def _median(self, places: Sequence[int]) -> float:
-        return median(self.levels[place].log_ms for place in places)
-
     def _excess_scatter(self, places: Sequence[int], usual: float) -> float:
         return max(0.0, _square([self.levels[place].error for place in places]) - usual)
+
+    def _measure_levels(self, first: int, at: int, spread: float) -> tuple[float, float]:
+        """The variance between levels, where no change is shown or judged, and its degrees of freedom."""
+        total, freedom = 0.0, 0.0
+        logs = np.array([level.log_ms for level in self.levels[: at + 1]])
+        for part in np.split(logs, sorted({first, *self.breaks})):
+            if len(part) > BLOCK:
+                means = np.convolve(part, np.full(BLOCK, 1 / BLOCK), "valid")
+                batches = OVERLAPPING * len(part) / BLOCK
+                total += batches * float(np.mean((means - part.mean()) ** 2))
+                freedom += batches - OVERLAPPING
+        return max(0.0, total / freedom - spread**2 / BLOCK) if freedom else 0.0, freedom
 
     def _spread(self, first: int, at: int) -> tuple[float, float, int]:
         """The standard deviation between runs, its degrees of freedom, and the runs it is known from.
