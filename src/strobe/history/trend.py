@@ -61,7 +61,8 @@ class Judged:
 
     ratio: float  # of the latest runs that were judged at once to the reference
     reach: float  # how far the interval of the ratio at `LEVEL` goes to either side
-    least: float  # from where it is a change: beyond `reach` for one run or two, and where another level explains more
+    ends: float  # the distance by which a slow-down is shown to be less: more than `reach` for one run or two
+    least: float  # the distance from the reference beyond which it is a change: also more than another level explains
     together: int  # latest runs
     alone: tuple[float, float]  # interval of this run's ratio, each end of which holds with `ALONE`
     spread: float  # standard deviation between runs, as far as known
@@ -94,7 +95,7 @@ def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged |
 
 
 def runs_needed(spread: float, widest: float) -> int | None:
-    """After how many runs one more excludes a slow-down above ``widest`` (0.1: 10 %), if runs differ by a logarithm."""
+    """After how many runs one more excludes a slow-down above ``widest`` (0.1 is 10 %); None if `RUNS` do not."""
     for runs in range(1, RUNS + 1):
         reach = _quantile(ALONE, WEIGHT + _freedom(runs - 1)) * spread * math.sqrt(1 + 1 / min(runs, REFERENCE))
         if reach <= math.log1p(widest):
@@ -137,7 +138,7 @@ class _Course:
         looks = [*seen, *self._while_the_reference_is_young(at)]
         if self.doubtful is not None and at - self.doubtful >= self.doubtful - self.begun:
             looks += since
-        if better := self._better(looks, 0.0, at):
+        if better := self._better(looks, None, at):
             return better
         for level in looks:
             if level.ratio > level.least:
@@ -155,14 +156,14 @@ class _Course:
         narrower = (at + 1 - self.begun) * ((level.least / level.ratio) ** 2 - 1)
         return replace(state, stay=max(1, longer, math.ceil(narrower)))
 
-    def _better(self, seen: Sequence[Judged], standing: float, at: int) -> Judged | None:
+    def _better(self, seen: Sequence[Judged], standing: float | None, at: int) -> Judged | None:
         for level in seen:
-            if level.ratio + level.least < standing:
-                state, first = self._from_where_it_began(level, at, standing)
+            if level.ratio < -level.least or (standing is not None and level.ratio + level.ends < standing):
+                state, first = self._from_where_it_began(level, at, standing or 0.0)
                 if level.ratio < -level.least:
                     self.set_reference(first, at)
                     return replace(state, change="faster")
-                self._enter(first, state.ratio if level.ratio > level.least else None)
+                self._enter(first, state.ratio if level.ratio > level.ends else None)
                 return replace(state, change="fixed")
         return None
 
@@ -218,11 +219,12 @@ class _Course:
         wander = math.sqrt(shown + WANDERS * ASSUMED**2 / (WANDERS + weight))
         margin = _quantile(ALONE, freedom) * math.sqrt(deviation**2 + 2 * shown)
         reach = _quantile(LEVEL, freedom) * deviation
-        least = max(reach, _quantile(LEVELS, WANDERS + weight) * math.sqrt(2) * wander)
+        ends = max(reach, OUTLIER * deviation) if len(latest) < FEW or len(base) < 2 else reach
         return Judged(
             ratio=ratio,
             reach=reach,
-            least=max(least, OUTLIER * deviation) if len(latest) < FEW or len(base) < 2 else least,
+            ends=ends,
+            least=max(ends, _quantile(LEVELS, WANDERS + weight) * math.sqrt(2) * wander),
             together=len(latest),
             alone=(ratio - margin, ratio + margin),
             spread=spread,
