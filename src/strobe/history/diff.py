@@ -20,14 +20,7 @@ from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import Machine
 from strobe.core.runs.comparable_runs import settings, unlike
 from strobe.history.gates import Gated, exclusion_limit
-from strobe.history.results import (
-    ComponentChange,
-    Difference,
-    FigureChange,
-    MeasurementChange,
-    MemoryChange,
-    RunLabel,
-)
+from strobe.history.results import ComponentChange, Difference, FigureChange, MeasurementChange, MemoryChange, RunLabel
 from strobe.version import __version__
 
 Judge = Callable[..., Verdict]

@@ -114,9 +114,8 @@ def _describe_trend(trend: Trend) -> str:
     if trend.between_runs is None:
         return where
     known = f"measured in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs"
-    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})"
-    wander = f", and levels that stay for several runs by {_percent(trend.between_levels or 0.0)}"
-    return f"{where} {spread}{wander}. Reference of the last run: {', '.join(trend.reference)}."
+    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
+    return f"{where} {spread} Reference of the last run: {', '.join(trend.reference)}."
 
 
 _RUNS: Columns[Point] = [

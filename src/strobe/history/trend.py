@@ -16,6 +16,7 @@ looks like a change. How far levels lie apart is estimated by overlapping batche
 independent runs show (Meketon and Schmeiser, "Overlapping Batch Means: Something for Nothing?", Winter Simulation
 Conference 1984). `ASSUMED` counts as an estimate with `WANDERS` degrees of freedom: few runs on one level do not show
 that there is no other. What another level explains is a change only once it has stayed for longer than the one before.
+Levels on a line are a creep: they do not hide it.
 
 A change may come while the reference is still made. So while it is young, all runs since each of its own are judged
 against those before, and a slow-down that is shown leaves in the reference only the runs from before it.
@@ -44,13 +45,15 @@ ASSUMED = 0.02  # standard deviation between runs
 WEIGHT = 1.0
 BLOCK = 4  # successive runs whose mean is a level
 OVERLAPPING = 1.5  # degrees of freedom of overlapping batches, for each that would lie side by side
-WANDERS = 4.0
-# However many runs are judged on one level, that is one judgement, and `RUNS` runs have few levels.
-LEVELS = 1 - FALSE_CHANGES / 2
+WANDERS = 1.5
+LEVELS = 1 - FALSE_CHANGES / 6  # however many runs are judged on one level, it is one of the few in `RUNS` runs
+FARTHEST = 0.0685  # distance of a level that only `ASSUMED` speaks for
+LINE = 0.1  # of the variance of levels: less beside a line is none
 # With Student's t of 3 degrees of freedom between runs, one of 40 is further off in 3 % of trends: a spread that few
 # runs show is mostly taken for less than it is.
 OUTLIER = 12.0
 FEW = 3  # runs whose median one run cannot move far
+LONG = 200  # runs for which nobody waits
 
 Change = Literal["slower", "faster", "fixed"]
 
@@ -126,7 +129,9 @@ class _Course:
         if self.standing is None:
             change = self._detect_change(seen, at)
         else:
-            change = self._better(seen, self.standing, at) or self._worse(at) or seen[-1]
+            since = range(self.begun, min(self.begun + REFERENCE, at))
+            again = self._latest(since, at) if since else []
+            change = self._better(seen, self.standing, at) or self._worse(again, at) or seen[-1]
         if change.change is None and self.standing is None and len(self.reference) < REFERENCE:
             self.reference.append(at)
         if self.standing is None or change.change is not None:
@@ -138,23 +143,20 @@ class _Course:
         looks = [*seen, *self._while_the_reference_is_young(at)]
         if self.doubtful is not None and at - self.doubtful >= self.doubtful - self.begun:
             looks += since
-        if better := self._better(looks, None, at):
-            return better
-        for level in looks:
-            if level.ratio > level.least:
-                state, first = self._from_where_it_began(level, at)
-                self._enter(first, state.ratio)
-                self.reference = [place for place in self.reference if place < first]
-                return replace(state, change="slower")
+        if change := self._better(looks, None, at) or self._worse(looks, at):
+            return change
         far = [level for level in (*since, *looks) if level.together >= FEW and abs(level.ratio) > level.reach]
         return self._doubt(far[0], at) if far else seen[0]
 
     def _doubt(self, level: Judged, at: int) -> Judged:
         state, self.doubtful = self._from_where_it_began(level, at)
+        square, _, weight = self._measure_levels(self.doubtful, at, state.spread)
         longer = self.doubtful - self.begun + 1 - state.together
-        # Each run without another step narrows what another level explains.
-        narrower = (at + 1 - self.begun) * ((level.least / level.ratio) ** 2 - 1)
-        return replace(state, stay=max(1, longer, math.ceil(narrower)))
+        enough = (
+            more for more in range(max(1, longer), LONG)
+            if _level_reach(square, weight + OVERLAPPING * more / BLOCK, LEVEL) < abs(state.ratio)
+        )  # fmt: skip
+        return replace(state, stay=next(enough, LONG))
 
     def _better(self, seen: Sequence[Judged], standing: float | None, at: int) -> Judged | None:
         for level in seen:
@@ -167,16 +169,13 @@ class _Course:
                 return replace(state, change="fixed")
         return None
 
-    def _worse(self, at: int) -> Judged | None:
-        """Judge against the runs since the slow-down began: is there another?"""
-        if at == self.begun:
-            return None
-        since = range(self.begun, min(self.begun + REFERENCE, at))
-        for level in self._latest(since, at):
+    def _worse(self, seen: Sequence[Judged], at: int) -> Judged | None:
+        for level in seen:
             if level.ratio > level.least:
                 _, first = self._from_where_it_began(level, at)
                 state = self._judge_against_reference(self.reference, first, at)
                 self._enter(first, state.ratio)
+                self.reference = [place for place in self.reference if place < first]
                 return replace(state, change="slower")
         return None
 
@@ -214,17 +213,19 @@ class _Course:
         usual = _square([level.error for level in self.levels[: at + 1]])
         shares = ((base, 1 / len(base)), (latest, median_variance(len(latest))))
         deviation = math.sqrt(sum((spread**2 + self._excess_scatter(runs, usual)) * share for runs, share in shares))
-        apart, weight = self._measure_levels(first, at, spread)
-        shown = weight * apart / (WANDERS + weight)
-        wander = math.sqrt(shown + WANDERS * ASSUMED**2 / (WANDERS + weight))
-        margin = _quantile(ALONE, freedom) * math.sqrt(deviation**2 + 2 * shown)
+        square, beside, weight = self._measure_levels(first, at, spread)
+        wander = math.sqrt((square + WANDERS * ASSUMED**2) / (WANDERS + weight))
+        margin = _quantile(ALONE, freedom) * math.sqrt(deviation**2 + 2 * square / (WANDERS + weight))
         reach = _quantile(LEVEL, freedom) * deviation
         ends = max(reach, OUTLIER * deviation) if len(latest) < FEW or len(base) < 2 else reach
+        # All runs before, not only those of the reference, show where the levels before lie.
+        moved = (self._mean(range(base[0], first)) - self._mean(base)) * math.copysign(1, ratio)
+        other = moved + _level_reach(square, weight, LEVELS if len(latest) <= max(TOGETHER) else LEVEL)
         return Judged(
             ratio=ratio,
             reach=reach,
             ends=ends,
-            least=max(ends, _quantile(LEVELS, WANDERS + weight) * math.sqrt(2) * wander),
+            least=max(ends, min(other, FARTHEST) if beside < LINE * square else other),
             together=len(latest),
             alone=(ratio - margin, ratio + margin),
             spread=spread,
@@ -239,17 +240,21 @@ class _Course:
     def _excess_scatter(self, places: Sequence[int], usual: float) -> float:
         return max(0.0, _square([self.levels[place].error for place in places]) - usual)
 
-    def _measure_levels(self, first: int, at: int, spread: float) -> tuple[float, float]:
-        """The variance between levels, where no change is shown or judged, and its degrees of freedom."""
-        total, freedom = 0.0, 0.0
+    def _measure_levels(self, first: int, at: int, spread: float) -> tuple[float, float, float]:
+        """Levels between changes: the sum of their squares about a mean, that about a line, the degrees of freedom."""
+        squares, freedom = [0.0, 0.0], 0.0
         logs = np.array([level.log_ms for level in self.levels[: at + 1]])
-        for part in np.split(logs, sorted({first, *self.breaks})):
-            if len(part) > BLOCK:
-                means = np.convolve(part, np.full(BLOCK, 1 / BLOCK), "valid")
-                batches = OVERLAPPING * len(part) / BLOCK
-                total += batches * float(np.mean((means - part.mean()) ** 2))
-                freedom += batches - OVERLAPPING
-        return max(0.0, total / freedom - spread**2 / BLOCK) if freedom else 0.0, freedom
+        for part in (logs[self.begun : first], logs[first:]):
+            runs = len(part)
+            weight = OVERLAPPING * (runs / BLOCK - 2)  # a mean and a line are taken off
+            if weight > 0:
+                rest, place = part - part.mean(), np.arange(runs) - (runs - 1) / 2
+                for line, off in enumerate((rest, rest - place * (place @ rest) / (place @ place))):
+                    means = np.convolve(off, np.full(BLOCK, 1 / BLOCK), "valid")
+                    variance = float(np.mean(means**2)) * runs / (runs - BLOCK)
+                    squares[line] += weight * (variance - spread**2 / BLOCK)
+                freedom += weight
+        return max(0.0, squares[0]), max(0.0, squares[1]), freedom
 
     def _spread(self, first: int, at: int) -> tuple[float, float, int]:
         """The standard deviation between runs, its degrees of freedom, and the runs it is known from.
@@ -273,6 +278,11 @@ def _square(values: Sequence[float]) -> float:
 
 def _freedom(steps: int) -> float:
     return 2 * steps**2 / (3 * steps - 1) if steps else 0.0
+
+
+def _level_reach(square: float, freedom: float, level: float) -> float:
+    quantile = _quantile(level, WANDERS + freedom) * math.sqrt(2 / (WANDERS + freedom))
+    return math.hypot(min(FARTHEST, quantile * ASSUMED * math.sqrt(WANDERS)), quantile * math.sqrt(square))
 
 
 def _quantile(level: float, freedom: float) -> float:
