@@ -150,13 +150,11 @@ class _Course:
 
     def _doubt(self, level: Judged, at: int) -> Judged:
         state, self.doubtful = self._from_where_it_began(level, at)
-        square, _, weight = self._measure_levels(self.doubtful, at, state.spread)
-        longer = self.doubtful - self.begun + 1 - state.together
-        enough = (
-            more for more in range(max(1, longer), LONG)
-            if _level_reach(square, weight + OVERLAPPING * more / BLOCK, LEVEL) < abs(state.ratio)
-        )  # fmt: skip
-        return replace(state, stay=next(enough, LONG))
+        square, stayed = self._measure_levels(self.doubtful, at, state.spread)[0], self.doubtful - self.begun
+        longer = range(max(stayed, state.together) + 1, LONG)
+        reaches = (_level_reach(square, _weigh(stayed) + _weigh(runs), LEVEL) for runs in longer)
+        enough = next((runs for runs, reach in zip(longer, reaches, strict=True) if reach < abs(state.ratio)), LONG)
+        return replace(state, stay=enough - state.together)
 
     def _better(self, seen: Sequence[Judged], standing: float | None, at: int) -> Judged | None:
         for level in seen:
@@ -171,7 +169,7 @@ class _Course:
 
     def _worse(self, seen: Sequence[Judged], at: int) -> Judged | None:
         for level in seen:
-            if level.ratio > level.least:
+            if level.ratio > (level.least if self.standing is None else level.ends):
                 _, first = self._from_where_it_began(level, at)
                 state = self._judge_against_reference(self.reference, first, at)
                 self._enter(first, state.ratio)
@@ -246,8 +244,7 @@ class _Course:
         logs = np.array([level.log_ms for level in self.levels[: at + 1]])
         for part in (logs[self.begun : first], logs[first:]):
             runs = len(part)
-            weight = OVERLAPPING * (runs / BLOCK - 2)  # a mean and a line are taken off
-            if weight > 0:
+            if weight := _weigh(runs):
                 rest, place = part - part.mean(), np.arange(runs) - (runs - 1) / 2
                 for line, off in enumerate((rest, rest - place * (place @ rest) / (place @ place))):
                     means = np.convolve(off, np.full(BLOCK, 1 / BLOCK), "valid")
@@ -278,6 +275,10 @@ def _square(values: Sequence[float]) -> float:
 
 def _freedom(steps: int) -> float:
     return 2 * steps**2 / (3 * steps - 1) if steps else 0.0
+
+
+def _weigh(runs: int) -> float:
+    return OVERLAPPING * max(0.0, runs / BLOCK - 2)  # a mean and a line are taken off
 
 
 def _level_reach(square: float, freedom: float, level: float) -> float:
