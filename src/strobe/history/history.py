@@ -246,10 +246,9 @@ def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> Non
         return
     low, high = judgement.ratio - judgement.reach, judgement.ratio + judgement.reach
     apart, stands = low > 0 or high < 0, judgement.standing is not None and low > 0
-    far = abs(judgement.ratio) > judgement.least and judgement.stay is None
-    shown = far or judgement.change in ("slower", "faster")
+    far = judgement.stay is None and abs(judgement.ratio) > judgement.least
     kind = "no difference shown"
-    if shown or stands:
+    if far or stands or judgement.change in ("slower", "faster"):
         kind = "slower" if judgement.ratio > 0 else "faster"
     elif apart or judgement.stay is not None or judgement.reach > math.log1p(TOO_WIDE):
         kind = "inconclusive"  # a change, another level, or a run that is off by itself: the next ones tell

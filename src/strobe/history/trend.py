@@ -14,9 +14,8 @@ by themselves only beyond `OUTLIER` standard deviations.
 Runs are not independent where a level stays for a while: for a day, or next to a neighbour. The step to the next level
 looks like a change. How far levels lie apart is estimated by overlapping batches of `BLOCK` runs, beyond what
 independent runs show (Meketon and Schmeiser, "Overlapping Batch Means: Something for Nothing?", Winter Simulation
-Conference 1984). `ASSUMED` counts as an estimate with `WANDERS` degrees of freedom: few runs on one level do not show
-that there is no other. What another level explains is a change only once it has stayed for longer than the one before.
-Levels on a line are a creep: they do not hide it.
+Conference 1984), and by `ASSUMED` with `WANDERS` degrees of freedom: few runs on one level do not rule out others. What
+another level explains is a change once it has stayed for longer than the one before. Levels on a line are a creep.
 
 A change may come while the reference is still made. So while it is young, all runs since each of its own are judged
 against those before, and a slow-down that is shown leaves in the reference only the runs from before it.
@@ -129,8 +128,7 @@ class _Course:
         if self.standing is None:
             change = self._detect_change(seen, at)
         else:
-            since = range(self.begun, min(self.begun + REFERENCE, at))
-            again = self._latest(since, at) if since else []
+            again = self._latest(range(self.begun, min(self.begun + REFERENCE, at)), at) if at > self.begun else []
             change = self._better(seen, self.standing, at) or self._worse(again, at) or seen[-1]
         if change.change is None and self.standing is None and len(self.reference) < REFERENCE:
             self.reference.append(at)
