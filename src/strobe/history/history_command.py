@@ -14,7 +14,7 @@ Examples:
 More:
 The reference is the first runs of a trend, or the first runs since the last gain that was shown, or since --accept.
 Strobe estimates from the runs how far they, and levels that stay for some runs, differ by chance. The chance of a false
-slow-down in 40 runs is at most 5 %. If a run has other versions of packages, the answer names them. Each part has a
+slow-down in 40 runs is about 5 %. If a run has other versions of packages, the answer names them. Each part has a
 line of its own.
 
 Exit code: 0. With --fail-on-regression it is 1 if a slow-down was shown, in the last run or before, and no later run

@@ -15,7 +15,7 @@ Runs are not independent where a level stays for a while: for a day, or next to 
 looks like a change. How far levels lie apart is estimated by overlapping batches of `BLOCK` runs, beyond what
 independent runs show (Meketon and Schmeiser, "Overlapping Batch Means: Something for Nothing?", Winter Simulation
 Conference 1984), and by `ASSUMED` with `WANDERS` degrees of freedom: few runs on one level do not rule out others. What
-another level explains is a change once it has stayed for longer than the one before. Levels on a line are a creep.
+another level explains is a change once it has stayed twice as long as the one before. Levels on a line are a creep.
 
 A change may come while the reference is still made. So while it is young, all runs since each of its own are judged
 against those before, and a slow-down that is shown leaves in the reference only the runs from before it.
@@ -139,7 +139,7 @@ class _Course:
     def _detect_change(self, seen: Sequence[Judged], at: int) -> Judged:
         since = [] if self.doubtful is None else [self._judge_against_reference(self.reference, self.doubtful, at)]
         looks = [*seen, *self._while_the_reference_is_young(at)]
-        if self.doubtful is not None and at - self.doubtful >= self.doubtful - self.begun:
+        if self.doubtful is not None and at - self.doubtful >= 2 * (self.doubtful - self.begun):
             looks += since
         if change := self._better(looks, None, at) or self._worse(looks, at):
             return change
@@ -149,7 +149,7 @@ class _Course:
     def _doubt(self, level: Judged, at: int) -> Judged:
         state, self.doubtful = self._from_where_it_began(level, at)
         square, stayed = self._measure_levels(self.doubtful, at, state.spread)[0], self.doubtful - self.begun
-        longer = range(max(stayed, state.together) + 1, LONG)
+        longer = range(max(2 * stayed, state.together) + 1, LONG)
         reaches = (_level_reach(square, _weigh(stayed) + _weigh(runs), LEVEL) for runs in longer)
         enough = next((runs for runs, reach in zip(longer, reaches, strict=True) if reach < abs(state.ratio)), LONG)
         return replace(state, stay=enough - state.together)
