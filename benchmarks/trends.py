@@ -55,7 +55,8 @@ def stay(random: np.random.Generator, runs: int, length: int) -> Series:
 def switch(random: np.random.Generator, runs: int, length: float, levels: int | None = None) -> Series:
     """Return levels that end in each run with a chance of 1 / ``length``; among two of them if ``levels`` is 2."""
     ends = np.cumsum(random.random(runs) < 1 / length)
-    return 2.0 * (ends % 2) - 1 if levels == 2 else random.standard_normal(runs)[ends]
+    drawn = random.standard_normal(runs)
+    return np.where(ends % 2, 1.0, -1.0) if levels == 2 else drawn[ends]
 
 
 def wave(random: np.random.Generator, runs: int, period: int) -> Series:

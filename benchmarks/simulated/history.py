@@ -63,7 +63,7 @@ def simulate(quick: bool) -> list[Claim]:
             _claim("a slow-down of 11 % after two runs is held in some run", "independent", between, 0.05, "at most",
                    tries, lambda between=between: _let_through(random, pools["independent"], between))
         )  # fmt: skip
-    for between, rate in ((0.0, 0.95), (0.01, 0.95), (0.02, 0.80)):
+    for between, rate in ((0.0, 0.95), (0.01, 0.95), (0.02, 0.70)):
         claims.append(
             _claim(f"a creep of 0.8 % a run, by run {BY}", "independent", between, rate, "at least", tries,
                    lambda between=between: _changes(_trend(random, pools["independent"], BY, between, creep=CREEP)))

@@ -52,7 +52,7 @@ def test_a_slow_down_that_another_level_explains_is_shown_once_it_has_stayed():
     doubted = next(place for place, one in enumerate(found) if one.stay is not None)
     (shown,) = (place for place, one in enumerate(found) if one.change)
     assert 12 <= doubted < 16
-    assert doubted + 8 < shown <= doubted + found[doubted].stay + 4
+    assert doubted + 8 < shown <= doubted + require_value(found[doubted].stay) + 4
     assert found[-1].standing == pytest.approx(0.04, abs=0.01)
 
 
