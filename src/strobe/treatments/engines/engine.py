@@ -119,7 +119,7 @@ class PartInEngine(Treatment, key="engine"):
 
     def apply(self, subject: Subject) -> Undo:
         if "*" in self.part:
-            return self._apply_each(subject, type(self).apply)
+            return self._apply_each(subject, PartInEngine.apply)
         self._require(subject.device)
         part = find_part(subject.module, self.part)
         self._prepare(subject, part)
@@ -153,7 +153,7 @@ class PartInEngine(Treatment, key="engine"):
 
     def unbuilt(self, subject: Subject) -> Undo:
         if "*" in self.part:
-            return self._apply_each(subject, type(self).unbuilt)
+            return self._apply_each(subject, PartInEngine.unbuilt)
         part = find_part(subject.module, self.part)
         inner, dtype = part.forward, _product_dtype(self.precision or "fp32")
 
