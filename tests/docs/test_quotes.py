@@ -49,3 +49,10 @@ def test_the_readmes_verdicts_are_those_of_the_benchmarks_run():
     assert "| the same against itself: called different | 0.5 % | 54.5 % |" in readme
     assert "| 3 % slower: found | 94.5 % | 68.0 % |" in run
     assert "| 3 % more work: found slower | 94.5 % | 68.0 % |" in readme
+
+
+def test_the_counts_of_the_kits_rows_are_those_of_their_tables():
+    head, *kits = (ROOT / "docs" / "coming-from" / "rows.md").read_text().split("\n## ")
+    shown = re.findall(r"^\| [^|]*\| (\d+ \| \d+ \| \d+ \| \d+) \|$", head, re.MULTILINE)
+    states = [re.findall(r"\| (there|partly|not there)\b[^|]*\|$", kit, re.M) for kit in (*kits, "\n".join(kits))]
+    assert shown == [" | ".join(map(str, [len(of), *map(of.count, ("there", "partly", "not there"))])) for of in states]

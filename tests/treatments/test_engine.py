@@ -43,6 +43,7 @@ from strobe.treatments.numbers.quantise import Quantised
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"
+LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_expert.model"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,9 +133,10 @@ def state(module: nn.Module) -> list[Any]:
     ]
 
 
-def test_results_have_the_classes_and_the_numbers_of_torchs() -> None:
+@pytest.mark.parametrize(("part", "parts"), [("vision", 0), ("vision.*", 2)])
+def test_results_have_the_classes_and_the_numbers_of_torchs(part: str, parts: int) -> None:
     torch.manual_seed(0)
-    subject, treatment = Small(), PartInEngine("openvino", "vision")
+    subject, treatment = Small(), PartInEngine("openvino", part)
     before = state(subject.module)
     for index in range(3):
         plain = subject.call("inference")(index)
@@ -142,7 +144,7 @@ def test_results_have_the_classes_and_the_numbers_of_torchs() -> None:
         assert torch.allclose(got, plain, atol=1e-5)
         assert state(subject.module) == before
     traits = treatment.traits()
-    assert (traits.precision, traits.from_cache) == ("fp32", False)
+    assert (traits.precision, traits.from_cache, len(treatment._each)) == ("fp32", False, parts)
     assert isinstance(traits.build_s, float)
 
 
@@ -305,6 +307,7 @@ REFUSED = {
     "engine=openvno, engine.part=vision": "engine=openvno: did you mean 'openvino'",
     "engine=openvino": "the part is missing",
     "engine=openvino, engine.part=visoin": "no part 'visoin'",
+    "engine=openvino, engine.part=vision.*.norm": r"no part 'vision\.\*\.norm'",
     "engine=openvino, engine.part=unused": "'unused' is not called as a module",
     "engine=openvino, engine.part=vision, engine.precision=int8": "unknown precision 'int8'",
     "engine=tensorrt, engine.part=vision": "engine=tensorrt needs CUDA",
@@ -321,9 +324,6 @@ def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
         run(subject, *catalogue.compose(catalogue.parse(text)))
     assert "\n" not in str(refused.value)
     assert state(subject.module) == before
-
-
-LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_expert.model"
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,8 @@ class PlayedEngine(nn.Module):
     def __init__(self, graph: GraphModule) -> None:
         super().__init__()
         ENGINES.append(self)
-        self.number, self.run, self.shapes = (
-            len(ENGINES) - 1,
-            [copy.deepcopy(graph)],
-            list[tuple[torch.Size, torch.dtype]](),
-        )
+        self.number, self.run = len(ENGINES) - 1, [copy.deepcopy(graph)]
+        self.shapes: list[tuple[torch.Size, torch.dtype]] = []
         self.single = not isinstance(graph.graph.output_node().args[0], tuple | list)
 
     def forward(self, *inputs: Tensor) -> Any:

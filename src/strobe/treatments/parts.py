@@ -15,23 +15,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Parts
 from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
-from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 from strobe.lerobot.sampling import Flow, denoising_steps
-
-__all__ = [
-    "EXPERT",
-    "PREFIX",
-    "STEP",
-    "VISION",
-    "FlowModules",
-    "deriving",
-    "dominant",
-    "find_part",
-    "is_flow",
-    "named_parts",
-    "require_flow",
-    "weights_seen",
-]  # fmt: skip
 
 
 def dominant(subject: Subject) -> list[str]:
@@ -58,6 +42,15 @@ def find_part(module: nn.Module, path: str) -> nn.Module:
     if path not in modules:
         raise UserError(f"no part '{path}' in {type(module).__name__}: {nearest(path, [n for n in modules if n])}")
     return modules[path]
+
+
+def match_parts(module: nn.Module, pattern: str) -> list[str]:
+    """Return the paths that ``pattern`` names, in which a * is any one step. Raises UserError for none."""
+    alike = [path for path, _ in module.named_modules() if path.count(".") == pattern.count(".")]
+    found = [path for path in alike if _match(pattern, path) is not None]
+    if not found:
+        find_part(module, pattern)
+    return found
 
 
 def is_flow(subject: Subject) -> bool:

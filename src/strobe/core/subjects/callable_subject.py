@@ -282,7 +282,7 @@ class CallableSubject(Abilities):
             )
         if any(tensor.requires_grad for tensor in iter_tensors(output)):
             self.notes.append(f"{target.name} records gradients, as torch.no_grad() was not on around it")
-        if any(module.training for inside in target.modules.values() for module in inside.modules()):
+        if any(getattr(module, "training", False) for inside in target.modules.values() for module in inside.modules()):
             self._caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
 
     def _device(self) -> torch.device:

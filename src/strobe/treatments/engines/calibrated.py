@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -25,12 +26,11 @@ from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import InputSource, Subject
 from strobe.core.timeline.layers import Call as Forward
 from strobe.core.treatments.patch import Patches
-from strobe.core.treatments.room import numbers
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment
-from strobe.treatments.engines.backends import ENGINES, FP8, INT8, MODELOPT, Run, require_nncf
+from strobe.treatments.engines.backends import FP8, INT8, MODELOPT, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
-from strobe.treatments.engines.engine import PartInEngine, list_cacheless_parts
+from strobe.treatments.engines.engine import PartInEngine, find_engine, list_cacheless_parts, slow_to_build
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.numbers.quantise import find_quantizable_layers, observe_input_maxima, require_fp8
 
@@ -170,34 +170,17 @@ def _make(spec: Spec) -> CalibratedPart:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    if subject.device.type != "cpu":
-        return []
-    try:
-        made = ENGINES["openvino"]()
-        made.require(subject.device)
-        require_nncf()
-    except UserError:
-        return []
-    if INT8 not in made.precisions(subject.device):
+    if INT8 not in find_engine(subject.device)[1] or find_spec("nncf") is None:
         return []
     return [{"int8_engine": "openvino", "int8_engine.part": path} for path in list_cacheless_parts(subject)]
-
-
-def _engine_spec(spec: Spec) -> Spec:
-    return {"engine": "openvino", "engine.part": spec.get("int8_engine.part", "")}
-
-
-def _slow_to_calibrate(subject: Subject, spec: Spec) -> bool:
-    part = dict(subject.module.named_modules()).get(str(spec.get("int8_engine.part", "")))
-    return part is not None and numbers(part.parameters()) > LARGE
 
 
 ENTRY = entry(
     "int8_engine",
     _make,
     candidates=_candidates,
-    parts=lambda subject, spec: ENGINE.parts(subject, _engine_spec(spec)),
+    parts=ENGINE.parts,
     replaces=True,
-    alone=_slow_to_calibrate,
+    alone=partial(slow_to_build, large=LARGE),
     slot="engine",
 )

@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -40,6 +40,7 @@ from strobe.core.treatments.room import fits, numbers, require_room
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import precision_name
+from strobe.lerobot.families.flow_parts import EXPERT, PREFIX
 from strobe.treatments.engines.backends import ENGINES, FP8, INT8, Engine, Run, engine_file, mark_used, trim_engines
 from strobe.treatments.engines.partitions import OnCard
 from strobe.treatments.engines.recorded import (
@@ -53,7 +54,7 @@ from strobe.treatments.engines.recorded import (
     run_flattened,
 )
 from strobe.treatments.numbers.precision import DTYPES, Precision
-from strobe.treatments.parts import EXPERT, PREFIX, dominant, find_part, named_parts
+from strobe.treatments.parts import dominant, find_part, match_parts, named_parts
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
@@ -68,7 +69,7 @@ _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 @dataclass
 class PartInEngine(Treatment, key="engine"):
-    """The module at the path ``part`` in an engine.
+    """The module at the path ``part`` in an engine; each module of a path with a * in an engine of its own.
 
     Args:
         engine: 'openvino' or 'tensorrt'.
@@ -84,6 +85,7 @@ class PartInEngine(Treatment, key="engine"):
     _sources: list[Tensor] = field(default_factory=list, init=False, repr=False)
     _looked: bool = field(default=True, init=False, repr=False)  # whether the weights are those that it was built of
     _names: list[str] = field(default_factory=list, init=False, repr=False)
+    _each: list[PartInEngine] = field(default_factory=list, init=False, repr=False)  # those of a path with a *
     phases = FOR_INFERENCE
     builds = "built"
     inferences = 1  # that the part is recorded in
@@ -101,21 +103,23 @@ class PartInEngine(Treatment, key="engine"):
         self._engine: Engine = ENGINES[self.engine]()
 
     def traits(self) -> TreatmentTraits:
+        each = self._each or [self]
         traits = TreatmentTraits(
-            key=self.key, value=self.engine, part=self.part, builds=self.builds, precision=self.precision
+            key=self.key, value=self.engine, part=self.part, builds=self.builds, precision=each[0].precision
         )
-        if self._built:
-            built = list(self._built.values())
+        if built := [engine for one in each for engine in one._built.values()]:
             traits.build_s = round(sum(engine.seconds for engine in built), 2)
             traits.from_cache = all(engine.cached for engine in built)
             cut = [engine.call.partitions for engine in built if isinstance(engine.call, OnCard)]
-            for each in filter(None, cut):
-                traits.engines = (traits.engines or 0) + each.engines
-                traits.torch_partitions = (traits.torch_partitions or 0) + each.in_torch
-                traits.torch_operators = list(dict.fromkeys([*traits.torch_operators, *each.operators]))
+            for found in filter(None, cut):
+                traits.engines = (traits.engines or 0) + found.engines
+                traits.torch_partitions = (traits.torch_partitions or 0) + found.in_torch
+                traits.torch_operators = list(dict.fromkeys([*traits.torch_operators, *found.operators]))
         return traits
 
     def apply(self, subject: Subject) -> Undo:
+        if "*" in self.part:
+            return self._apply_each(subject, PartInEngine.apply)
         self._require(subject.device)
         part = find_part(subject.module, self.part)
         self._prepare(subject, part)
@@ -140,12 +144,16 @@ class PartInEngine(Treatment, key="engine"):
                     return inner(*args, **kwargs)
                 self._build(subject, part, inner, [call])
             built = self._built[call.key]
-            with _nested_sections(names):
+            with ExitStack() as stack:
+                for name in names:
+                    stack.enter_context(section(name))
                 return caches_restored(built.run(call.tensors), call.caches)
 
         return replaced_method(part, "forward", forward)
 
     def unbuilt(self, subject: Subject) -> Undo:
+        if "*" in self.part:
+            return self._apply_each(subject, PartInEngine.unbuilt)
         part = find_part(subject.module, self.part)
         inner, dtype = part.forward, _product_dtype(self.precision or "fp32")
 
@@ -154,6 +162,14 @@ class PartInEngine(Treatment, key="engine"):
                 return inner(*args, **kwargs)
 
         return replaced_method(part, "forward", forward)
+
+    def _apply_each(self, subject: Subject, apply: Callable[[PartInEngine, Subject], Undo]) -> Undo:
+        paths = match_parts(subject.module, self.part)
+        self._each = self._each or [replace(self, part=path) for path in paths]
+        with ExitStack() as stack:
+            for each in self._each:
+                stack.callback(apply(each, subject))
+            return stack.pop_all().close
 
     def _precision_name(self, precision: str) -> str:
         """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
@@ -344,14 +360,6 @@ def _suspend_observation(device: torch.device) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _nested_sections(names: Sequence[str]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for name in names:
-            stack.enter_context(section(name))
-        yield
-
-
 def _require_plain(part: nn.Module, path: str) -> None:
     if any(type(weight) not in (nn.Parameter, Tensor) for weight in part.parameters()):
         raise UserError(
@@ -364,16 +372,18 @@ def _make(spec: Spec) -> PartInEngine:
     return PartInEngine(engine, str(spec.get("engine.part", "")), str(spec.get("engine.precision", "")))
 
 
-def _candidates(subject: Subject) -> list[Spec]:
-    engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(subject.device.type)
-    if engine is None:
-        return []
-    try:
+def find_engine(device: torch.device) -> tuple[str, Sequence[str]]:
+    """Return the engine that can be had for ``device``, with its precisions; none of them where there is none."""
+    engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(device.type, "")
+    with suppress(UserError, KeyError):
         made = ENGINES[engine]()
-        made.require(subject.device)
-        able = made.precisions(subject.device)
-    except UserError:
-        return []
+        made.require(device)
+        return engine, made.precisions(device)
+    return "", ()
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    engine, able = find_engine(subject.device)
     order = ("fp16", "bf16", FP8) if engine == "tensorrt" else ("bf16", "fp32")
     precisions = [name for name in order if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
@@ -395,18 +405,22 @@ def list_cacheless_parts(subject: Subject) -> list[str]:
     return [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(named_parts(subject, [path]))]
 
 
+def _path(spec: Spec) -> str:
+    return next((str(value) for key, value in spec.items() if key.endswith(".part")), "")
+
+
 def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
-    path = str(spec.get("engine.part", ""))
+    path = _path(spec)
     return Parts.from_family(subject.family).caching.get(path) or named_parts(subject, [path])
 
 
-def _slow_to_build(subject: Subject, spec: Spec) -> bool:
+def slow_to_build(subject: Subject, spec: Spec, large: float = LARGE) -> bool:
     """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
-    path = str(spec.get("engine.part", ""))
+    path = _path(spec)
     part = dict(subject.module.named_modules()).get(path)
     return path in Parts.from_family(subject.family).caching or (
-        part is not None and numbers(part.parameters()) > LARGE
+        part is not None and numbers(part.parameters()) > large
     )
 
 
-ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_slow_to_build)
+ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=slow_to_build)

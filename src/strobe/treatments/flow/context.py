@@ -24,9 +24,10 @@ from strobe.core.timeline.layers import Call, peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
+from strobe.lerobot.families.flow_parts import STEP
 from strobe.lerobot.sampling import Conditioning, Context
 from strobe.treatments.graphs.host_work import EpochCache, is_in_region
-from strobe.treatments.parts import STEP, deriving
+from strobe.treatments.parts import deriving
 
 _MOST = 4  # contexts of one chunk that a module is remembered for: with guidance there are two
 

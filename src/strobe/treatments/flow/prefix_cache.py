@@ -25,9 +25,10 @@ from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
+from strobe.lerobot.families.flow_parts import PREFIX, STEP
 from strobe.lerobot.sampling import Flow, Rerun
 from strobe.treatments.graphs.host_work import EpochCache
-from strobe.treatments.parts import PREFIX, STEP, deriving, require_flow
+from strobe.treatments.parts import deriving, require_flow
 
 
 class PrefixCache(DynamicCache):

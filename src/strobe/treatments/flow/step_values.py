@@ -22,9 +22,10 @@ from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
+from strobe.lerobot.families.flow_parts import STEP
 from strobe.lerobot.sampling import Flow
 from strobe.treatments.graphs.host_work import EpochCache, is_in_region
-from strobe.treatments.parts import STEP, FlowModules, deriving, require_flow, weights_seen
+from strobe.treatments.parts import FlowModules, deriving, require_flow, weights_seen
 
 
 @dataclass

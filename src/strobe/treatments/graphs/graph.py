@@ -30,11 +30,12 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
+from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
-from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
+from strobe.treatments.parts import is_flow
 
 if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
