@@ -47,7 +47,7 @@ class Kind(NamedTuple):
     bar: float | None = None
 
 
-def stay(random: np.random.Generator, runs: int, length: int) -> Series:
+def draw_levels(random: np.random.Generator, runs: int, length: int) -> Series:
     """Return levels that stay for ``length`` runs."""
     return np.repeat(random.standard_normal(-(-runs // length)), length)[:runs]
 
@@ -64,12 +64,12 @@ def wave(random: np.random.Generator, runs: int, period: int) -> Series:
     return np.sqrt(2) * np.sin(2 * np.pi * (np.arange(runs) / period + random.random()))
 
 
-def scaled(noise: Draw, deviation: float) -> Draw:
+def scale_noise(noise: Draw, deviation: float) -> Draw:
     """Return ``noise`` with this standard deviation."""
     return lambda random, runs: deviation * noise(random, runs)
 
 
-def stepped(noise: Draw, step: float) -> Draw:
+def add_step(noise: Draw, step: float) -> Draw:
     """Return ``noise`` whose last `WITHIN` runs are slower."""
     return lambda random, runs: noise(random, runs) + np.log1p(step) * (np.arange(runs) >= runs - WITHIN)
 
@@ -81,23 +81,23 @@ def creeping(noise: Draw, creep: float) -> Draw:
 
 def list_kinds() -> list[Kind]:
     """Return the histories without a change, then those with one."""
-    ar = {memory: scaled(partial(autoregressive, memory=memory), WANDER) for memory in (0.5, 0.9)}
-    calm = scaled(independent, 0.01)
+    ar = {memory: scale_noise(partial(autoregressive, memory=memory), WANDER) for memory in (0.5, 0.9)}
+    calm = scale_noise(independent, 0.01)
     step = BEFORE + WITHIN
     return [
         Kind("independent, 1 %", calm),
-        Kind("independent, 3 %", scaled(independent, 0.03)),
-        Kind("heavy tails, 2 %", scaled(heavy_tailed, 0.02)),
+        Kind("independent, 3 %", scale_noise(independent, 0.03)),
+        Kind("heavy tails, 2 %", scale_noise(heavy_tailed, 0.02)),
         Kind("AR(1) 0.5, 2 %", ar[0.5]),
         Kind("AR(1) 0.9, 2 %", ar[0.9]),
-        Kind("levels of 6 runs, 2 %", scaled(partial(stay, length=6), WANDER)),
-        Kind("levels of 12 runs, 2 %", scaled(partial(stay, length=12), WANDER)),
-        Kind("levels of 12 runs on average, 2 %", scaled(partial(switch, length=12), WANDER)),
-        Kind("two states of 8 runs on average, ± 2 %", scaled(partial(switch, length=8, levels=2), WANDER)),
-        Kind("a wave of 20 runs, 2 %", scaled(partial(wave, period=20), WANDER)),
-        *(Kind(f"step of {s:.0%} in 1 %", stepped(calm, s), step, BEFORE, b)
+        Kind("levels of 6 runs, 2 %", scale_noise(partial(draw_levels, length=6), WANDER)),
+        Kind("levels of 12 runs, 2 %", scale_noise(partial(draw_levels, length=12), WANDER)),
+        Kind("levels of 12 runs on average, 2 %", scale_noise(partial(switch, length=12), WANDER)),
+        Kind("two states of 8 runs on average, ± 2 %", scale_noise(partial(switch, length=8, levels=2), WANDER)),
+        Kind("a wave of 20 runs, 2 %", scale_noise(partial(wave, period=20), WANDER)),
+        *(Kind(f"step of {s:.0%} in 1 %", add_step(calm, s), step, BEFORE, b)
           for s, b in ((0.03, None), (0.05, FOUND), (0.10, FOUND))),
-        *(Kind(f"step of {s:.0%} in AR(1) {memory}, 2 %", stepped(ar[memory], s), step, BEFORE)
+        *(Kind(f"step of {s:.0%} in AR(1) {memory}, 2 %", add_step(ar[memory], s), step, BEFORE)
           for memory in ar for s in (0.05, 0.10)),
         Kind("creep of 0.8 % a run in 1 %", creeping(calm, CREEP), BY, 0, FOUND),
         Kind("creep of 0.1 % a run in 1 %", creeping(calm, 0.001), RUNS, 0),

@@ -90,8 +90,8 @@ def _gate_trend(trend: Trend, allowed: float) -> Gated:
         return Gated("held", what, "its times are the reference")
     if last.alone is None:
         return Gated("not judged", what, _unjudged_reason(last, FEWEST_OF_RUN))
-    if last.verdict is not None and last.verdict.ratio > 1 + allowed and trend.undecided:
-        return Gated("not judged", what, trend.undecided)
+    if last.verdict is not None and last.verdict.ratio > 1 + allowed and trend.doubt:
+        return Gated("not judged", what, trend.doubt)
     high = last.alone.high - 1
     if high <= widest:
         most = f"slower by at most {100 * max(high, 0.0):.1f} % than {units.join_names(trend.reference)} (95 %)"

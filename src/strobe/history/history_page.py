@@ -73,8 +73,8 @@ def _describe_course(history: History, name: str, trend: Trend) -> list[str]:
             f"{units.count(len(trend.points), 'run')}.{noise}",
             *_diff_command(history, trend, last.shown_in),
         ]
-    if trend.undecided:
-        return [f"Inconclusive: {what} may be slower than before.", f"{went}; {trend.undecided}."]
+    if trend.doubt:
+        return [f"Inconclusive: {what} may be slower than before.", f"{went}; {trend.doubt}."]
     changed = [(point, point.verdict.ratio) for point in trend.points if point.changes and point.verdict is not None]
     if changed:
         latest, ratio = changed[-1]

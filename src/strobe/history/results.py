@@ -124,7 +124,7 @@ class Trend(Data):
     points: list[Point]
 
     @property
-    def undecided(self) -> str | None:
+    def doubt(self) -> str | None:
         """Why a slow-down of the last runs is not shown as yet; None where there is none."""
         last = self.points[-1]
         if last.stay is None or last.verdict is None or last.verdict.ratio < 1:

@@ -47,7 +47,7 @@ OVERLAPPING = 1.5  # degrees of freedom of overlapping batches, for each that wo
 WANDERS = 1.5
 LEVELS = 1 - FALSE_CHANGES / 6  # however many runs are judged on one level, it is one of the few in `RUNS` runs
 FARTHEST = 0.0685  # distance of a level that only `ASSUMED` speaks for
-LINE = 0.1  # of the variance of levels: less beside a line is none
+LINE = 0.1  # of the variance of levels: less off a line is none
 # With Student's t of 3 degrees of freedom between runs, one of 40 is further off in 3 % of trends: a spread that few
 # runs show is mostly taken for less than it is.
 OUTLIER = 12.0
@@ -209,7 +209,7 @@ class _Course:
         usual = _square([level.error for level in self.levels[: at + 1]])
         shares = ((base, 1 / len(base)), (latest, median_variance(len(latest))))
         deviation = math.sqrt(sum((spread**2 + self._excess_scatter(runs, usual)) * share for runs, share in shares))
-        square, beside, weight = self._measure_levels(first, at, spread)
+        square, off_line, weight = self._measure_levels(first, at, spread)
         wander = math.sqrt((square + WANDERS * ASSUMED**2) / (WANDERS + weight))
         margin = _quantile(ALONE, freedom) * math.sqrt(deviation**2 + 2 * square / (WANDERS + weight))
         reach = _quantile(LEVEL, freedom) * deviation
@@ -221,7 +221,7 @@ class _Course:
             ratio=ratio,
             reach=reach,
             ends=ends,
-            least=max(ends, min(other, FARTHEST) if beside < LINE * square else other),
+            least=max(ends, min(other, FARTHEST) if off_line < LINE * square else other),
             together=len(latest),
             alone=(ratio - margin, ratio + margin),
             spread=spread,
@@ -276,7 +276,7 @@ def _freedom(steps: int) -> float:
 
 
 def _weigh(runs: int) -> float:
-    return OVERLAPPING * max(0.0, runs / BLOCK - 2)  # a mean and a line are taken off
+    return OVERLAPPING * max(0.0, runs / BLOCK - 2)  # less a mean and a line
 
 
 def _level_reach(square: float, freedom: float, level: float) -> float:
