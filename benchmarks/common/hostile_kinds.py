@@ -111,7 +111,7 @@ def _read_result(file: Path) -> Any:
     from strobe.core.runs import store
 
     answer = store.load_answer(file)
-    html.render_runs([html.run_line(summary_of_run(file), "run")], "runs")
+    html.render_runs([(summary_of_run(file), "run")], "runs")
     return len(markdown.render(kinds.document(answer)))
 
 

@@ -300,7 +300,7 @@ def test_gradients_and_training_mode_are_told(clock: Clock):
     class Slow(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inside = nn.Linear(3, 3)
+            self.inside: nn.Module = nn.Linear(3, 3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             clock.sleep(0.02)
