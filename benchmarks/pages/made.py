@@ -17,6 +17,7 @@ RECIPES = {
     "act": "policy: act\ntreatments:\n  - channels_last: true\n",
     "diffusion": "policy: diffusion\ntreatments:\n  - channels_last: true\n",
     "smolvla": "policy: smolvla\ntreatments:\n  - padding: trimmed\n",
+    "factory": "policy: torch module\ntreatments:\n  - precision: bf16\n",
     "pi05": "policy: pi05\ntreatments:\n  - padding: trimmed\n",
 }
 FACTORY = """

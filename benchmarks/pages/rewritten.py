@@ -67,6 +67,7 @@ def choose_policy(text: str) -> str:
         cameras = re.findall(r"(\w+): \{type: \w+,.*?height: (\d+)", text)
         return "robot " + ",".join(f"{name}={height}" for name, height in cameras)
     rules = (
+        ("factory", r"policy\.factory="),
         ("metaworld", r"env\.type=metaworld|corner2"),
         ("diffusion", r"--steps=\d|optimize.*env\.type=pusht|policy\.type=diffusion"),
         ("pi05", r"padding=.*num_inference_steps|policy\.type=pi05|num_inference_steps"),
