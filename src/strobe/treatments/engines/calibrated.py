@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -170,7 +169,11 @@ def _make(spec: Spec) -> CalibratedPart:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    if INT8 not in find_engine(subject.device)[1] or find_spec("nncf") is None:
+    try:
+        require_nncf()
+    except UserError:
+        return []
+    if INT8 not in find_engine(subject.device)[1]:
         return []
     return [{"int8_engine": "openvino", "int8_engine.part": path} for path in list_cacheless_parts(subject)]
 
