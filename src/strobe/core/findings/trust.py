@@ -53,9 +53,10 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
             names = list(measurement.unseen)
             reasons = "; ".join(dict.fromkeys(measurement.unseen.values()))
             shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-            compiled = (
-                "Read the parts from the variant that is not compiled. --operators shows the kernels of this variant."
-            )
+            advice = ["Move these sections as said."] if STOPPED in measurement.unseen.values() else []
+            if set(measurement.unseen.values()) != {STOPPED}:
+                advice.append("Read the parts from the variant that is not compiled.")
+                advice.append("--operators shows the kernels of this variant.")
             yield Finding(
                 rule="unseen-parts",
                 level="info",
@@ -63,7 +64,7 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
                 "timed",
                 found=f"{shown}: {reasons}.",
                 why="Their time counts in the whole, but in no part.",
-                do="Move these sections as said." if reasons == STOPPED else compiled,
+                do=" ".join(advice),
                 evidence={"parts": len(names)},
             )
 

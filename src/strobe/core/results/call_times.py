@@ -15,6 +15,10 @@ MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no 
 MUCH_OF_IT = 0.15  # share of the time in slow calls at equal distances, which a machine's hiccups do not have
 REGULAR = 0.8  # share of equal distances between slow calls
 _FEWEST = 2  # slow calls; one is a hiccup
+GROWN = 1.2  # last calls over the first ones: less may be a drift of the machine
+EVEN = 1 / 7  # least share of the growth from each quarter to the next: a step has less, and so has heat in its end
+_FEWEST_GROWING = 20
+_FIRST, _LAST = slice(3), slice(-3, None)  # calls that stand for the first and the last, by their median
 
 
 class Filled(NamedTuple):
@@ -53,12 +57,6 @@ def _find_slow_calls(times: Sequence[float], limit: float, of_regular: float) ->
     return Filled(len(slow) / len(times), share, fmean(times[index] for index in slow), fmean(times))
 
 
-GROWN = 1.2  # last calls over the first ones: less may be a drift of the machine
-EVEN = 1 / 7  # least share of the growth from each quarter to the next: a step has less, and so has heat in its end
-_FEWEST_GROWING = 20
-_FIRST, _LAST = slice(3), slice(-3, None)  # calls that stand for the first and the last, by their median
-
-
 class Growth(NamedTuple):
     """Calls that take longer and longer, up to the end; ``resets``: after which they began again."""
 
@@ -69,7 +67,7 @@ class Growth(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What was seen."""
+        """The first and the last times and the growth a call, as the beginning of a sentence."""
         first, last = units.short_ms(self.first_ms), units.short_ms(self.last_ms)
         more = units.short_ms((self.last_ms - self.first_ms) / (self.calls - 3))
         again = f"; reset() brings it back ({units.count(self.resets, 'time')})" if self.resets else ""
