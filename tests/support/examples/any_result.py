@@ -34,7 +34,7 @@ from strobe.tune.results import TuneResult
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
 TEXT = st.text(max_size=12)
-NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+NUMBER = st.floats(-1e100, 1e100)
 SCALAR = st.one_of(TEXT, st.booleans(), st.integers(-(2**53), 2**53), NUMBER, st.none())
 
 # Names of numbers → what they may be, the first that fits. All others are times, sizes and rates.
