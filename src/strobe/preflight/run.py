@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.copy import write_copy
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
+from strobe.motion.checks import look_at_motion
+from strobe.motion.series import make_series
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.lag import lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
@@ -29,6 +32,8 @@ from strobe.version import __version__
 
 if TYPE_CHECKING:
     from strobe.core.measure.sampling import Progress
+    from strobe.lerobot.datasets.numbers import Numbers
+    from strobe.lerobot.datasets.recording import Recording
     from strobe.lerobot.policies.checkpoints import ReadNames
     from strobe.preflight.open_loop import Frames
 
@@ -122,9 +127,10 @@ def preflight_of_data(
         for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
-    wiring.truth = read_truth(dataset, Reading(episodes=episodes, decode=decode, progress=progress))
+    reading = Reading(episodes=episodes, decode=decode, progress=progress)
+    wiring.truth = read_truth(dataset, replace(reading, look=partial(_add_motion, wiring, reading)))
     result = make_answer(wiring)
-    result.title = f"{dataset.name}: do its files match its frames?"
+    result.title = f"{dataset.name}: is this recording good?"
     wiring.lag = lags(wiring, dataset, None)
     if fix_data is not None:
         result.fixed = write_copy(dataset, fix_data, wiring.truth)
@@ -186,8 +192,13 @@ def _add_names(weights: Weights, read: ReadNames) -> None:
 
 
 def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, reading: Reading) -> None:
-    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires."""
-    add_frames(wiring, read_truth(dataset, replace(reading, relative=_relative(wiring, checkpoint))))
+    """Read the frames of ``dataset`` into ``wiring.truth``, their statistics into its wires, and their motion."""
+    asked = replace(reading, relative=_relative(wiring, checkpoint), look=partial(_add_motion, wiring, reading))
+    add_frames(wiring, read_truth(dataset, asked))
+
+
+def _add_motion(wiring: Wiring, reading: Reading, read: Recording, numbers: Numbers, chosen: list[int]) -> None:
+    wiring.motion = look_at_motion(make_series(read, numbers, chosen), reading.progress)
 
 
 def add_frames(wiring: Wiring, truth: DataTruth) -> None:

@@ -46,6 +46,20 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
+def motion(wiring: Wiring) -> Iterator[Finding]:
+    """What the checks of the recording's motion have found."""
+    for odd in wiring.motion.found if wiring.motion is not None else ():
+        yield Finding(
+            rule=f"data-motion-{odd.check.replace(' ', '-')}",
+            level=odd.level,
+            title=odd.title,
+            found=odd.found,
+            why=odd.why,
+            do=odd.do,
+            evidence={"feature": odd.feature, "episodes": len(odd.episodes), "share": odd.share},
+        )
+
+
 def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
     """Statistics in meta/stats.json that do not match the frames (lerobot #4156, #3804, #2189)."""
     for vector in wiring.truth.vectors if wiring.truth is not None else ():
@@ -185,6 +199,8 @@ def state_copying_actions(wiring: Wiring) -> Iterator[Finding]:
     at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
     if not at_once or 2 * len(at_once) < len(joints):
         return
+    if wiring.motion is not None and any(odd.check == "delays" for odd in wiring.motion.found):
+        return  # its advice is for all episodes, and is right for a part of them
     first = max(at_once, key=lambda joint: joint.share)
     ticks = round(first.late or 0.0)
     if first.equal is not None:
@@ -343,6 +359,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 CHECKS = (
     faults,
+    motion,
     wrong_statistics,
     absolute,
     state_copying_actions,

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, Interval
 from strobe.lerobot.datasets.results import DataTruth
+from strobe.motion.results import Motion
 from strobe.lerobot.normalisation import READ
 
 
@@ -371,6 +372,9 @@ class Wiring(Data):
     )
     truth: DataTruth | None = Field(
         default=None, description="what the data set's frames say; None if they were not read"
+    )
+    motion: Motion | None = Field(
+        default=None, description="what the motion of the data set shows; None if it was not looked at"
     )
 
     def wire(self, name: str) -> WiredFeature | None:

@@ -1,0 +1,116 @@
+"""What the checks of motion share: what was read and measured, and how an oddity is put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from strobe.core.results import units
+from strobe.lerobot.datasets.fault import Fault, format_episodes, ways
+from strobe.motion.episodes import Figures, Joints
+from strobe.motion.results import CameraLag, Oddity, Trace
+from strobe.motion.series import Column, Series
+
+LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
+GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
+SHOWN = 4  # joints that are named
+
+
+@dataclass
+class Look:
+    """What was read of a recording. Checks of action against state have `joints` and `figures`.
+
+    Args:
+        columns: vector → its dimensions, without spikes and wraps.
+        positions: (joints,) whether its action is a position in the state's unit, and no step or speed.
+        explained: (episodes, joints) what an earlier check has explained.
+        traces: dimensions to show, which checks add to.
+    """
+
+    series: Series
+    columns: dict[str, list[Column]]
+    joints: Joints = field(default=None)  # type: ignore[assignment]
+    figures: Figures = field(default=None)  # type: ignore[assignment]
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    explained: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
+    cameras: list[CameraLag] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
+
+    @property
+    def every(self) -> int:
+        """A step through the rows that leaves at most some 100,000."""
+        return max(1, len(self.series.task) // 100_000)
+
+    def judged(self, joint: int) -> np.ndarray:
+        """Return the episodes in which a joint is judged: no earlier check has explained it."""
+        return self.positions[joint] & ~self.explained[:, joint]
+
+    def explain(self, cells: np.ndarray, joints: Sequence[int]) -> None:
+        """Note that a check has explained what is odd about ``joints`` in the episodes ``cells``."""
+        for joint in joints:
+            self.explained[cells, joint] = True
+
+    def others(self, figures: np.ndarray, joint: int) -> float:
+        """Return the median of the other joints' figures; 0 without others."""
+        rest = np.delete(figures, joint, axis=1)
+        return float(np.nanmedian(rest)) if np.isfinite(rest).any() else 0.0
+
+    def oddity(
+        self, check: str, title: str, found: str, why: str, do: str, cells: np.ndarray, joints: Sequence[str],
+        *, feature: str | None = None, level: Literal["info", "warning"] = "warning", leave_out: bool = True,
+    ) -> Oddity:  # fmt: skip
+        """Return an oddity of the episodes ``cells``, (episodes,) booleans, which says how much they are.
+
+        Args:
+            do: what repairs it, without a capital and a full stop.
+            leave_out: whether leaving the episodes out is a way too.
+        """
+        rows, numbers = self.series.rows, self.series.episodes[cells].tolist()
+        share = sum(rows[number] for number in numbers) / max(1, sum(rows.values()))
+        whole = len(numbers) == len(rows)
+        size = f"That is {format_episodes(numbers)}: {len(numbers):,} of {len(rows):,}, {100 * share:.0f} % of the rows."
+        if whole:
+            size = f"That is {'each episode' if len(rows) > 1 else 'the only episode'}."
+        out = tuple(numbers) if leave_out and not whole else ()
+        advice = units.capital(ways(Fault(check, title, do, out), list(rows)))
+        return Oddity(
+            check=check, level=level, title=title, found=f"{found} {size}", why=why, do=f"{advice}.", episodes=numbers,
+            share=share, feature=feature, joints=list(joints),
+        )  # fmt: skip
+
+
+def is_enough(cells: np.ndarray, judged: np.ndarray) -> bool:
+    """Return whether so many episodes are no chance: at least two and 2 % of those that are judged, or all."""
+    count, total = int(cells.sum()), int(judged.sum())
+    return count > 0 and (count >= max(LEAST, SHARE * total) or count == total)
+
+
+def split_groups(values: np.ndarray, least: float) -> tuple[np.ndarray, float, float] | None:
+    """Return which of (episodes,) are in the upper of two groups, and the groups' medians; None for one group.
+
+    The groups are `least` apart, the gap between them is `GAP` times the spread within them, and each has enough
+    episodes.
+    """
+    known = np.sort(values[np.isfinite(values)])
+    if len(known) < 2 * LEAST:
+        return None
+    at = int(np.argmax(np.diff(known)))
+    middle = (known[at] + known[at + 1]) / 2
+    low, high = known[: at + 1], known[at + 1 :]
+    medians = float(np.median(low)), float(np.median(high))
+    within = 1.4826 * float(np.median(np.abs(np.concatenate([low - medians[0], high - medians[1]]))))
+    fewest = max(LEAST, SHARE * len(known))
+    if min(len(low), len(high)) < fewest or medians[1] - medians[0] < least:
+        return None
+    if known[at + 1] - known[at] < max(GAP * within, least / 2):
+        return None
+    return np.nan_to_num(values, nan=-np.inf) > middle, *medians
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names in words, the first of many."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
