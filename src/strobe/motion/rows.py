@@ -20,8 +20,6 @@ PART_S = 1.0  # two hands never make the same numbers for so long
 DISTINCT = 0.5  # share of the rows of such a part that differ from one another: an arm that stands repeats itself
 HELD = 0.4  # share of the steps during motion that are none: a loop that reads each second row has half
 RARE = 0.1  # that share in the other episodes
-SAME = 1e-3  # share of a joint's range: two numbers that are this near are one
-NEXT = 0.95  # share of the rows of which the action is the next state
 
 
 def spikes(look: Look) -> Iterator[Oddity]:
@@ -165,7 +163,8 @@ def repeated_parts(look: Look) -> Iterator[Oddity]:
     series = look.series
     vectors = [series.vectors[name] for name in (ACTION, STATE) if name in series.vectors]
     rows = np.concatenate([np.arange(start, end) for start, end in series.bounds])
-    owner = np.repeat(np.arange(len(series.bounds)), [end - start for start, end in series.bounds])
+    lengths = [end - start for start, end in series.bounds]
+    owner = np.repeat(np.arange(len(lengths)), lengths)
     key = np.zeros(len(rows), np.uint64)
     random = np.random.default_rng(0)
     for values in vectors:
@@ -179,13 +178,14 @@ def repeated_parts(look: Look) -> Iterator[Oddity]:
     early, late = early[by_row], late[by_row]
     apart = owner[early] != owner[late]
     early, late = early[apart], late[apart]
-    cuts = np.flatnonzero((np.diff(late) != 1) | (np.diff(early) != 1)) + 1
-    cells, first = np.zeros(len(series.bounds), bool), None
+    ends = np.diff(owner[late]) | np.diff(owner[early])
+    cuts = np.flatnonzero((np.diff(late) != 1) | (np.diff(early) != 1) | (ends != 0)) + 1
+    cells, first, whole = np.zeros(len(lengths), bool), None, np.split(key, np.cumsum(lengths)[:-1])
     for run, source in zip(np.split(late, cuts), np.split(early, cuts), strict=True):
         if len(run) < PART_S * series.fps or len(np.unique(key[run])) < DISTINCT * len(run):
             continue
         one, two = owner[source[0]], owner[run[0]]
-        if len(run) == np.sum(owner == one) == np.sum(owner == two):
+        if np.array_equal(whole[one], whole[two]):
             continue  # a whole copy, which has a sentence of its own
         cells[two] = True
         first = first or (two, one, len(run))
@@ -262,30 +262,6 @@ def one_task(look: Look) -> Iterator[Oddity]:
             "set task_index to each episode's task (meta/episodes has it under 'tasks'), or remove the other tasks",
             np.ones(len(look.series.bounds), bool),
             [],
-        )
-
-
-def next_state(look: Look) -> Iterator[Oddity]:
-    """Actions that are the state of the next row: computed from the states, and not recorded."""
-    joints, cells = look.joints, np.zeros(len(look.series.bounds), bool)
-    near = SAME * np.maximum(joints.reach, 1e-12)
-    for at, (start, end) in enumerate(look.series.bounds):
-        action, state = joints.action[start : end - 1], joints.state[start:end]
-        moves = np.abs(np.diff(state, axis=0)) > near
-        equal = np.abs(action - state[1:]) <= near
-        cells[at] = moves.sum() >= 30 and equal[moves].mean() >= NEXT
-    if is_enough(cells, np.ones(len(cells), bool)):
-        yield look.oddity(
-            "next state",
-            "The action is the state of the next row, by construction",
-            f"In {100 * NEXT:.0f} % of the rows and more.",
-            "That is usual where no leader arm was read. It says nothing of how the servos follow: levels, polarity and "
-            "delays cannot be judged from it.",
-            "",
-            cells,
-            [],
-            level="info",
-            leave_out=False,
         )
 
 

@@ -15,6 +15,7 @@ SAMPLE = 200_000  # rows that a dimension's range and speeds are taken from
 TURNS = (360.0, 2 * np.pi)  # of a joint in degrees, in radians
 WHOLE = 0.8  # share of a turn: no joint moves so far in a tick, and a jump from end to end of ± half a turn does
 WIDEST = 1.05  # turns between both sides of all jumps: with more they are no wraps of one turn
+FEW_BEYOND = 0.01  # share of the values outside of both sides: of an angle that wraps they hold all
 FAST = 0.995  # quantile of a dimension's own steps
 BEYOND = 4.0  # times that: the noise of an encoder has 1.4 times it in 10,000 ticks, a jerk less
 LEAST = 0.1  # share of a dimension's range: below it a spike changes no statistic
@@ -129,16 +130,16 @@ class Column:
 def read_columns(series: Series, vector: str) -> list[Column]:
     """Return the dimensions of a vector."""
     inside, some = series.inside(), sample_rows(series)
-    return [_read_column(series, column, inside, some) for column in series.vectors[vector].T]
+    values = series.vectors[vector]
+    turns = find_turns(values[some])
+    return [_read_column(series, *each, inside, some) for each in zip(values.T, turns, strict=True)]
 
 
-def _read_column(series: Series, values: np.ndarray, inside: np.ndarray, some: np.ndarray) -> Column:
-    turn = find_turn(values[some])
+def _read_column(series: Series, values: np.ndarray, turn: float, inside: np.ndarray, some: np.ndarray) -> Column:
     steps = np.where(inside, np.diff(values), 0)
     wraps = np.flatnonzero((np.abs(steps) >= WHOLE * turn) & (np.abs(steps) <= turn * (2 - WHOLE)))
-    sides = np.concatenate([values[wraps], values[wraps + 1]])
-    clean = values
-    if len(wraps) and np.ptp(sides) > WIDEST * turn:
+    clean, ends = values, np.concatenate([values[wraps], values[wraps + 1]])
+    if len(wraps) and (np.ptp(ends) > WIDEST * turn or np.mean((values < ends.min()) | (values > ends.max())) > FEW_BEYOND):
         wraps = wraps[:0]
     if len(wraps):
         clean = values.copy()
@@ -157,9 +158,14 @@ def _read_column(series: Series, values: np.ndarray, inside: np.ndarray, some: n
     return Column(spikes, wraps, turn, clean, reach)
 
 
-def find_turn(values: np.ndarray) -> float:
-    """Return the whole turn in the unit of a joint's values: radians where all are within two turns, else degrees."""
-    return TURNS[1] if float(np.quantile(np.abs(values), 0.99)) <= 2 * TURNS[1] else TURNS[0]
+def find_turns(values: np.ndarray) -> np.ndarray:
+    """Return the whole turn in the unit of each dimension of (rows, dimensions).
+
+    Values within two turns are radians, unless most dimensions have more: then the arm is in degrees, and the others
+    move little.
+    """
+    degrees = np.quantile(np.abs(values), 0.99, axis=0) > 2 * TURNS[1]
+    return np.where(degrees | (2 * degrees.sum() > len(degrees)), *TURNS)
 
 
 def _find_spikes(values: np.ndarray, steps: np.ndarray, inside: np.ndarray, limit: float) -> np.ndarray:
