@@ -6,12 +6,16 @@ first-order lag, hangs a little below it by gravity, and is read by an encoder w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from strobe.lerobot.datasets.numbers import ACTION, STATE
+from strobe.lerobot.datasets.numbers import ACTION, STATE, compute_statistics
 from strobe.motion.series import Series
 
 Vectors = list[np.ndarray]  # of each episode, (ticks, joints)
@@ -340,3 +344,41 @@ PLANTS: dict[str, tuple[str, Callable[[Made, int], Made]]] = {
     "vectors exchanged": ("own means", _exchange_vectors),
     "held values": ("held", _hold_values),
 }
+
+
+def write_recording(made: Made, root: Path) -> Path:
+    """Write a recording into the folder ``root`` as LeRobot lays it out, without cameras. Return ``root``."""
+    names = [f"{name}.pos" for name in made.robot.names]
+    lengths = [len(one) for one in made.action]
+    ends = np.cumsum([0, *lengths])
+    vectors = {ACTION: made.action, STATE: made.state}
+    features: dict[str, Any] = {
+        name: {"dtype": "float32", "shape": [each[0].shape[1]], "names": names} for name, each in vectors.items()
+    }
+    features |= {name: {"dtype": "int64", "shape": [1]} for name in ("episode_index", "index", "task_index")}
+    features["timestamp"] = {"dtype": "float32", "shape": [1]}
+    frame = np.concatenate([np.arange(length) for length in lengths])
+    rows = {
+        "episode_index": np.repeat(np.arange(len(lengths)), lengths), "index": np.arange(ends[-1]),
+        "task_index": np.concatenate(made.task), "timestamp": (frame / made.robot.fps).astype(np.float32),
+        **{name: list(np.concatenate(each).astype(np.float32)) for name, each in vectors.items()},
+    }  # fmt: skip
+    meta: dict[str, Any] = {
+        "episode_index": range(len(lengths)), "length": lengths, "data/chunk_index": 0, "data/file_index": 0,
+        "dataset_from_index": ends[:-1], "dataset_to_index": ends[1:],
+        **{f"stats/{name}/mean": list(values) for name, values in made.means.items()},
+    }  # fmt: skip
+    for folder in ("data/chunk-000", "meta/episodes/chunk-000"):
+        (root / folder).mkdir(parents=True)
+    pd.DataFrame(rows).to_parquet(root / "data/chunk-000/file-000.parquet")
+    pd.DataFrame(meta).to_parquet(root / "meta/episodes/chunk-000/file-000.parquet")
+    tasks = [f"do the task {number}" for number in range(made.tasks)]
+    pd.DataFrame({"task_index": range(made.tasks)}, index=pd.Index(tasks)).to_parquet(root / "meta/tasks.parquet")
+    statistics = {name: compute_statistics(np.concatenate(each).astype(np.float32)) for name, each in vectors.items()}
+    (root / "meta/stats.json").write_text(json.dumps(statistics))
+    info = {
+        "codebase_version": "v3.0", "fps": made.robot.fps, "features": features, "total_episodes": len(lengths),
+        "total_frames": int(ends[-1]), "total_tasks": made.tasks,
+    }  # fmt: skip
+    (root / "meta/info.json").write_text(json.dumps(info))
+    return root
