@@ -7,7 +7,7 @@ first-order lag, hangs a little below it by gravity, and is read by an encoder w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -344,6 +344,77 @@ PLANTS: dict[str, tuple[str, Callable[[Made, int], Made]]] = {
     "vectors exchanged": ("own means", _exchange_vectors),
     "held values": ("held", _hold_values),
 }
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera that sees the arm.
+
+    Args:
+        late: frames by which its images are behind their rows.
+        more: images behind each episode's rows, of another motion.
+        blind: it sees something else move.
+        bright: what is behind the arm, of 255.
+    """
+
+    name: str
+    late: int = 0
+    more: int = 0
+    blind: bool = False
+    bright: int = 40
+
+
+SIDE = 64
+
+
+def film(made: Made, root: Path, *cameras: Camera) -> None:
+    """Add the videos of cameras to a recording that `write_recording` wrote, a file each."""
+    import av
+
+    file = next((root / "meta/episodes").rglob("*.parquet"))
+    episodes, info = pd.read_parquet(file), json.loads((root / "meta/info.json").read_text())
+    for camera in cameras:
+        key, frames, times = f"observation.images.{camera.name}", 0, []
+        path = root / f"videos/{key}/chunk-000/file-000.mp4"
+        path.parent.mkdir(parents=True)
+        with av.open(str(path), "w") as out:
+            stream: Any = out.add_stream("mpeg4", rate=round(made.robot.fps))
+            stream.width = stream.height = SIDE
+            stream.pix_fmt, stream.bit_rate, stream.gop_size = "yuv420p", 2_000_000, 10
+            for number, state in enumerate(made.state):
+                images = list(_draw(made, camera, number, state))
+                times.append((frames / made.robot.fps, (frames + len(images)) / made.robot.fps))
+                frames += len(images)
+                for image in images:
+                    out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            out.mux(stream.encode())
+        info["features"][key] = {"dtype": "video", "shape": [SIDE, SIDE, 3], "names": ["height", "width", "channels"]}
+        places = {"chunk_index": 0, "file_index": 0, "from_timestamp": [a for a, _ in times],
+                  "to_timestamp": [b for _, b in times]}  # fmt: skip
+        episodes = episodes.assign(**{f"videos/{key}/{name}": values for name, values in places.items()})
+    episodes.to_parquet(file)
+    statistics = json.loads((root / "meta/stats.json").read_text())
+    grey = {name: [[[value]]] * 3 for name, value in (("mean", 0.3), ("std", 0.2), ("min", 0.0), ("max", 0.9))}
+    statistics |= {f"observation.images.{camera.name}": grey for camera in cameras}
+    (root / "meta/stats.json").write_text(json.dumps(statistics))
+    (root / "meta/info.json").write_text(json.dumps(info))
+
+
+def _draw(made: Made, camera: Camera, number: int, state: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield images: a block of the arm for each two joints, where they put it."""
+    random = np.random.default_rng(number)
+    if camera.blind:
+        state = made.state[(number + 1) % len(made.state)]
+        state = np.resize(state, (len(made.state[number]), state.shape[1]))
+    rows = np.clip(np.arange(len(state)) - camera.late, 0, len(state) - 1)
+    more = random.choice(len(state), camera.more) if camera.more else np.zeros(0, int)
+    turn = made.robot.turn
+    for row in [*rows, *more]:
+        image = np.full((SIDE, SIDE, 3), camera.bright, np.uint8)
+        for joint in (0, 2):
+            x, y = (int(SIDE * (0.5 + state[row, at] / turn)) % (SIDE - 12) for at in (joint, joint + 1))
+            image[y : y + 12, x : x + 12] = 220
+        yield np.clip(image + random.normal(0, 3, image.shape), 0, 255).astype(np.uint8)
 
 
 def write_recording(made: Made, root: Path) -> Path:

@@ -17,6 +17,8 @@ from strobe.core.kinds import advise, document, figures
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.motion.checks import CHECKS, look_at_motion
 from strobe.motion.look import is_enough, split_groups
+from strobe.motion.pictures import Pictures
+from strobe.preflight.findings import data
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.run import preflight_of_data
 
@@ -60,7 +62,7 @@ def test_nothing_is_found_in_a_sound_recording(name: str):
 
 
 def test_every_check_has_a_plant_or_a_test_of_its_own():
-    assert {check for check, _ in made.PLANTS.values()} | {"one task"} == {check.name for check in CHECKS}
+    assert {check for check, _ in made.PLANTS.values()} | {"one task"} == {check.name for check in CHECKS if check.needs != "pictures"}
 
 
 def test_actions_that_are_no_positions_are_not_judged_against_the_state():
@@ -118,7 +120,9 @@ def test_a_sound_set_has_no_fault_and_a_word_on_what_it_cannot_show(tmp_path: Pa
     result = preflight_folder(tmp_path / "sound", made.make_recording(made.DEGREES, 0))
     said = document(result).answers
     assert result.findings == []
-    assert said[0] == f"No fault found by {8 + 1 + len(CHECKS)} checks of the data set alone."
+    motion = result.wiring.motion
+    assert motion is not None
+    assert said[0] == f"No fault found by {len(data.CHECKS) - 1 + len(motion.checks)} checks of the data set alone."
     assert "cannot show" in " ".join(said)
 
 
@@ -132,7 +136,8 @@ def test_a_fault_reaches_the_findings_and_the_page(tmp_path: Path):
     assert document(result).answers[0] == "Fix the data set first: it has 2 faults."
     section = next(each for each in document(result).sections if each.key == "motion")
     assert section.table is not None
-    assert [row.cells[0] for row in section.table.rows] == [str(each) for each in EVERY]
+    assert [row.cells[0] for row in section.table.rows] == ["3", "7"]
+    assert section.text[0].startswith("In each episode: shoulder_lift.pos stands 16")
     titles = [plot.title for plot in figures(result)["motion"]]
     assert "Where the joints rest, beside their commands" in titles
     assert f"{STATE}: wrist_flex.pos in episode 3" in titles
@@ -147,3 +152,67 @@ def test_a_set_without_names_and_one_without_a_state_are_read(tmp_path: Path):
     alone = look_at_motion(replace(series, vectors={ACTION: series.vectors[ACTION]}))
     assert alone.found == []
     assert alone.unjudged == ["the action against the state: action and state have no dimension of the same name"]
+
+
+# Images.
+
+
+@pytest.fixture(scope="module")
+def plain() -> made.Made:
+    return made.make_recording(made.DEGREES, 5, 6)
+
+
+@pytest.mark.slow("encodes and decodes videos")
+@pytest.mark.parametrize(
+    ("cameras", "rules"),
+    [
+        ([{}], {}),
+        ([{"late": 20}], {"data-motion-image-lag": "20"}),
+        ([{"more": 30}], {"data-motion-images-behind": "30 images more of front are behind each episode's rows"}),
+        ([{"blind": True}], {}),
+        ([{}, {"name": "wrist"}], {"data-motion-cameras": "show the same image"}),
+        ([{}, {"name": "wrist", "bright": 120}], {}),
+    ],
+)
+def test_images_are_held_against_rows(cameras: list[dict], rules: dict[str, str], plain: made.Made, tmp_path: Path):
+    root = made.write_recording(plain, tmp_path / "filmed")
+    made.film(plain, root, *(made.Camera(**{"name": "front", **each}) for each in cameras))
+    result = preflight_of_data(root, decode=True)
+    found = {each.rule: each for each in advise(result)}
+    assert set(found) == set(rules)
+    for rule, words in rules.items():
+        assert words in found[rule].title
+    assert "Images against rows in time" in [plot.title for plot in figures(result)["motion"]]
+
+
+def make_pictures(series: made.Series, late: dict[int, int], other: tuple[int, ...] = ()) -> Pictures:
+    """Images that change as the joints move, ``late`` ticks later by episode, and two cameras of other brightness."""
+    found = Pictures(changes={"front": {}}, first={"front": {}, "wrist": {}})
+    moves = np.append(0, np.abs(np.diff(series.vectors[STATE], axis=0)).sum(axis=1))
+    for at, (start, end) in enumerate(series.bounds):
+        found.changes["front"][at] = 1 + np.roll(moves[start + 1 : end], late.get(at, 0))
+        for place, camera in enumerate(("front", "wrist")):
+            grey = 60 + 100 * (place if at not in other else 1 - place)
+            found.first[camera][at] = np.full((48, 64, 3), float(grey))
+    return found
+
+
+def test_cameras_that_change_places_are_named_in_their_episodes(plain: made.Made):
+    pictures = make_pictures(plain.series(), {}, other=(1, 4))
+    (found,) = look_at_motion(plain.series(), decoded=pictures).found
+    assert (found.check, found.episodes) == ("cameras", [1, 4])
+    assert "are exchanged" in found.title
+
+
+@pytest.mark.parametrize("late", [-25, 12])
+def test_a_lag_is_measured_with_its_sign(late: int, plain: made.Made):
+    (found,) = look_at_motion(plain.series(), decoded=make_pictures(plain.series(), dict.fromkeys(range(6), late))).found
+    assert f"are {abs(late)}" in found.title
+    assert ("behind" if late > 0 else "ahead of") in found.title
+
+
+def test_lags_that_differ_from_episode_to_episode_are_given_no_number(plain: made.Made):
+    late = {at: 15 * at for at in range(6)}
+    motion = look_at_motion(plain.series(), decoded=make_pictures(plain.series(), late))
+    assert motion.found == []
+    assert len(motion.cameras[0].episodes) > 3

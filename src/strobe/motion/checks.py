@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from strobe.core.measure.sampling import Progress
-from strobe.motion import pairs, rows
+from strobe.motion import pairs, pictures, rows
 from strobe.motion.episodes import Figures, Joints, find_joints, measure
 from strobe.motion.look import Look
 from strobe.motion.results import Motion, Oddity, RestPoints
@@ -25,13 +25,13 @@ class Check:
     """One check.
 
     Args:
-        needs: 'rows', or 'joints' that action and state have in common, as positions.
+        needs: 'rows', or 'joints' that action and state have in common, as positions, or decoded 'pictures'.
         reads: what it looks at, in words.
         judge: yields what it found.
     """
 
     name: str
-    needs: Literal["rows", "joints"]
+    needs: Literal["rows", "joints", "pictures"]
     reads: str
     judge: Callable[[Look], Iterable[Oddity]]
 
@@ -51,11 +51,21 @@ CHECKS = (
     Check("stuck", "joints", "states that stand while their action moves", pairs.stuck),
     Check("delays", "joints", "ticks from action to state by episode", pairs.delays),
     Check("levels", "joints", "state less action at rest", pairs.levels),
+    Check("image lag", "pictures", "the change of the images against the speed of the joints", pictures.late_images),
+    Check("images behind", "pictures", "images behind those of the rows", pictures.images_behind),
+    Check("cameras", "pictures", "the first images of the cameras", pictures.exchanged_cameras),
 )
 
 
-def look_at_motion(series: Series, progress: Callable[[Progress], None] = lambda _: None) -> Motion:
-    """Return what the checks find. ``progress`` is told how many episodes were measured."""
+def look_at_motion(
+    series: Series, progress: Callable[[Progress], None] = lambda _: None, decoded: pictures.Pictures | None = None
+) -> Motion:
+    """Return what the checks find.
+
+    Args:
+        progress: told how many episodes were measured.
+        decoded: images of some episodes; without them the checks that need them do not judge.
+    """
     motion = Motion(checks=[], rows=series.rows)
     if not series.bounds:
         motion.unjudged.append("the motion: no episode has numbers that are all finite")
@@ -70,13 +80,16 @@ def look_at_motion(series: Series, progress: Callable[[Progress], None] = lambda
             look.positions[:] = False
             lacking = f"the action is the state of the next row by construction, in {100 * share:.0f} % of the rows"
         look.explained = np.zeros(look.figures.steps.shape, bool)
-    judged = [check for check in CHECKS if check.needs == "rows" or look.positions.any()]
+    there = {"rows": True, "joints": bool(look.positions.any()), "pictures": decoded is not None and bool(decoded.first)}
+    if decoded is not None:
+        look.pictures = decoded
+    judged = [check for check in CHECKS if there[check.needs]]
     for check in judged:
         motion.found += check.judge(look)
     motion.checks = [check.name for check in judged]
-    if len(judged) < len(CHECKS):
+    if not there["joints"]:
         motion.unjudged.append(f"the action against the state: {lacking}")
-    motion.traces = look.traces
+    motion.traces, motion.cameras = look.traces, look.cameras
     motion.rests = list(_rests(look, motion.found))
     return motion
 
@@ -108,7 +121,8 @@ def _rests(look: Look, found: list[Oddity]) -> Iterator[RestPoints]:
     if not look.positions.any():
         return
     figures, episodes = look.figures, look.series.episodes
-    named = {(joint, episode) for each in found for joint in each.joints for episode in each.episodes}
+    odd = [each for each in found if each.check == "levels"]
+    named = {(joint, episode) for each in odd for joint in each.joints for episode in each.episodes}
     for at, name in enumerate(look.joints.names):
         rests = np.flatnonzero((figures.resting[:, at] > 0) & np.isfinite(figures.offset[:, at]))[:MOST_POINTS]
         if len(rests):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from strobe.core.results import units
 from strobe.lerobot.datasets.fault import Fault, format_episodes, ways
+from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.motion.episodes import Figures, Joints
 from strobe.motion.results import CameraLag, Oddity, Trace
 from strobe.motion.series import Column, Series
+
+if TYPE_CHECKING:
+    from strobe.motion.pictures import Pictures
 
 LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
 GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
@@ -21,7 +25,7 @@ SHOWN = 4  # joints that are named
 
 @dataclass
 class Look:
-    """What was read of a recording. Checks of action against state have `joints` and `figures`.
+    """What was read of a recording. Checks of action against state have `joints` and `figures`, of images `pictures`.
 
     Args:
         columns: vector → its dimensions, without spikes and wraps.
@@ -36,6 +40,7 @@ class Look:
     figures: Figures = field(default=None)  # type: ignore[assignment]
     positions: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     explained: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
+    pictures: Pictures = field(default=None)  # type: ignore[assignment]
     cameras: list[CameraLag] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
 
@@ -43,6 +48,12 @@ class Look:
     def every(self) -> int:
         """A step through the rows that leaves at most some 100,000."""
         return max(1, len(self.series.task) // 100_000)
+
+    def speeds(self) -> np.ndarray:
+        """Return how fast the joints move from each row to the next, (frames − 1,), in parts of their ranges."""
+        columns = self.columns[STATE if STATE in self.columns else ACTION]
+        moves = [np.abs(np.diff(each.clean)) / each.reach for each in columns if each.reach > 0]
+        return np.sum(moves, axis=0) if moves else np.zeros(len(self.series.task) - 1)
 
     def judged(self, joint: int) -> np.ndarray:
         """Return the episodes in which a joint is judged: no earlier check has explained it."""
@@ -61,20 +72,24 @@ class Look:
     def oddity(
         self, check: str, title: str, found: str, why: str, do: str, cells: np.ndarray, joints: Sequence[str],
         *, feature: str | None = None, level: Literal["info", "warning"] = "warning", leave_out: bool = True,
+        decoded: np.ndarray | None = None,
     ) -> Oddity:  # fmt: skip
         """Return an oddity of the episodes ``cells``, (episodes,) booleans, which says how much they are.
 
         Args:
             do: what repairs it, without a capital and a full stop.
             leave_out: whether leaving the episodes out is a way too.
+            decoded: (episodes,) those that a check of images looked at; None for one that looked at all.
         """
         rows, numbers = self.series.rows, self.series.episodes[cells].tolist()
-        share = sum(rows[number] for number in numbers) / max(1, sum(rows.values()))
-        whole = len(numbers) == len(rows)
-        size = f"That is {format_episodes(numbers)}: {len(numbers):,} of {len(rows):,}, {100 * share:.0f} % of the rows."
+        some = list(rows) if decoded is None else self.series.episodes[decoded].tolist()
+        share = sum(rows[number] for number in numbers) / max(1, sum(rows[number] for number in some))
+        whole, behind = len(numbers) == len(some), "" if decoded is None else " that were decoded"
+        size = f"That is {format_episodes(numbers)}: {len(numbers):,} of {len(some):,}{behind}, "
+        size += f"{100 * share:.0f} % of {'the' if decoded is None else 'their'} rows."
         if whole:
-            size = f"That is {'each episode' if len(rows) > 1 else 'the only episode'}."
-        out = tuple(numbers) if leave_out and not whole else ()
+            size = f"That is {'each of the episodes' if len(some) > 1 else 'the only episode'}{behind}."
+        out = tuple(numbers) if leave_out and not whole and decoded is None else ()
         advice = units.capital(ways(Fault(check, title, do, out), list(rows)))
         return Oddity(
             check=check, level=level, title=title, found=f"{found} {size}", why=why, do=f"{advice}.", episodes=numbers,

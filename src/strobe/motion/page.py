@@ -16,15 +16,17 @@ KEY = "motion"
 
 def sections(motion: Motion) -> list[Section]:
     """Return the table of odd episodes, with what was looked at below it."""
+    whole = [each for each in motion.found if len(each.episodes) == len(motion.rows)]
     odd = {number: [each for each in motion.found if number in each.episodes] for number in motion.rows}
-    shown = [number for number, found in odd.items() if found]
+    shown = [number for number, found in odd.items() if len(found) > len(whole)]
     columns = [
         words("Episode", str),
         figure("Rows", lambda number: motion.rows[number]),
-        words("What is odd in it", lambda number: "; ".join(each.title for each in odd[number])),
+        words("What is odd in it", lambda number: "; ".join(each.title for each in odd[number] if each not in whole)),
     ]
     read = [check.reads for check in CHECKS if check.name in motion.checks]
-    notes = [f"{len(shown):,} of {len(motion.rows):,} episodes have something odd."]
+    notes = [f"In each episode: {each.title}." for each in whole]
+    notes.append(f"{len(shown):,} of {len(motion.rows):,} episodes have something odd of their own.")
     notes += [f"The first {MOST_ROWS} are shown."] if len(shown) > MOST_ROWS else []
     notes.append(f"Looked at: {'; '.join(read)}.")
     notes += [_note_camera(camera) for camera in motion.cameras]

@@ -19,7 +19,7 @@ class Oddity(Data):
     why: str = Field(description="what it does to a policy")
     do: str
     episodes: list[int] = Field(description="the episodes that have it")
-    share: Finite = Field(description="rows of these episodes, as a share of all")
+    share: Finite = Field(description="rows of these episodes, as a share of those that were looked at")
     feature: str | None = Field(default=None, description="the data set's name of the feature; None if it is of none")
     joints: list[str] = Field(default_factory=list)
 

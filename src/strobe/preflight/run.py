@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from strobe.core.errors import UserError, error_line
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.copy import write_copy
+from strobe.lerobot.datasets.fault import DatasetError
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.motion.checks import look_at_motion
+from strobe.motion.pictures import decode
 from strobe.motion.series import make_series
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.lag import lags, measured_call_time
@@ -198,7 +200,14 @@ def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, reading: Re
 
 
 def _add_motion(wiring: Wiring, reading: Reading, read: Recording, numbers: Numbers, chosen: list[int]) -> None:
-    wiring.motion = look_at_motion(make_series(read, numbers, chosen), reading.progress)
+    series, images, unread = make_series(read, numbers, chosen), None, []
+    if reading.decode and series.bounds:
+        try:
+            images = decode(read, series, reading.progress)
+        except (DatasetError, ValueError) as error:
+            unread.append(f"the images against the rows: {error_line(error, 120)}")
+    wiring.motion = look_at_motion(series, reading.progress, images)
+    wiring.motion.unjudged += unread
 
 
 def add_frames(wiring: Wiring, truth: DataTruth) -> None:

@@ -24,7 +24,10 @@ LONGEST = 110  # characters of a title
 def faults(wiring: Wiring) -> Iterator[Finding]:
     """Faults that the checker of data sets has found."""
     truth = wiring.truth
+    seen = {odd.check for odd in wiring.motion.found} if wiring.motion is not None else set()
     for fault in truth.faults if truth is not None else ():
+        if fault.kind == "behind" and "images behind" in seen:
+            continue  # they were looked at
         total = truth.episodes if truth is not None else 0
         title = _cut(fault.brief or units.capital(fault.what))
         if fault.brief and fault.episodes > 1:
