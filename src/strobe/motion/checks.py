@@ -80,7 +80,11 @@ def look_at_motion(
             look.positions[:] = False
             lacking = f"the action is the state of the next row by construction, in {100 * share:.0f} % of the rows"
         look.explained = np.zeros(look.figures.steps.shape, bool)
-    there = {"rows": True, "joints": bool(look.positions.any()), "pictures": decoded is not None and bool(decoded.first)}
+    there = {
+        "rows": True,
+        "joints": bool(look.positions.any()),
+        "pictures": decoded is not None and bool(decoded.first),
+    }
     if decoded is not None:
         look.pictures = decoded
     judged = [check for check in CHECKS if there[check.needs]]

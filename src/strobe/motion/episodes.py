@@ -107,9 +107,7 @@ class Figures:
     cross: np.ndarray
 
 
-def measure(
-    joints: Joints, bounds: list[tuple[int, int]], fps: float, progress: Callable[[Progress], None]
-) -> Figures:
+def measure(joints: Joints, bounds: list[tuple[int, int]], fps: float, progress: Callable[[Progress], None]) -> Figures:
     """Return the figures of all episodes."""
     count, size = len(bounds), len(joints.names)
     shapes = {"lag": (count,), "sure": (count,), "cross": (count, size, size)}
@@ -151,7 +149,9 @@ def _measure_episode(
     found.cross[at] = np.where(moves[:, None] & moves, _cross(one, two), np.nan)
     found.ratio[at] = _median_ratio(one, two, 0.2 * STEP_S * reach)
     centred = action[:-far] - action[:-far].mean(axis=0)
-    found.velocity[at] = np.abs(np.stack([_correlate(*_shifted(centred, behind, one)) for one in (0, 1, 2)])).max(axis=0)
+    found.velocity[at] = np.abs(np.stack([_correlate(*_shifted(centred, behind, one)) for one in (0, 1, 2)])).max(
+        axis=0
+    )
     early, late = _shifted(action, state, lag)
     spread = early.std(axis=0), late.std(axis=0)
     found.levels[at] = np.where(moves, _correlate(early - early.mean(axis=0), late - late.mean(axis=0)), np.nan)

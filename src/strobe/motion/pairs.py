@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from strobe.core.results import units
-from strobe.motion.look import Look, is_enough, join_names, split_groups
+from strobe.motion.look import Look, is_enough, split_groups
 from strobe.motion.results import Oddity
 
 # An arm's moves are smooth, so its steps correlate over some ticks: 0.6 by chance needs two moves, seen in one episode
@@ -120,7 +120,9 @@ def stuck(look: Look) -> Iterator[Oddity]:
         judged = look.judged(at) & (figures.moved_action[:, at] > APART) & ~joints.switch[at]
         whole = judged & (figures.moved_state[:, at] < FIXED)
         state = joints.state[:: look.every, at]
-        pile = max(float((np.abs(state - end) <= FIXED * joints.reach[at]).mean()) for end in (state.min(), state.max()))
+        pile = max(
+            float((np.abs(state - end) <= FIXED * joints.reach[at]).mean()) for end in (state.min(), state.max())
+        )
         # A joint at its stop, or fingers around something, stand too: always at the same place, an end of the range.
         part = judged & (figures.held[:, at] > LONGEST_S) & (pile < PILE)
         cells = whole | part

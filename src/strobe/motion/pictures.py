@@ -22,6 +22,7 @@ MOST_EPISODES, MOST_S, SECONDS = 8, 20.0, 60.0  # episodes, seconds of each, sec
 SIDES = 48, 64  # pixels of an image in which changes are looked for
 FARTHEST_S = 3.0  # lag that is tried
 BUSY = 0.5  # correlation of changes and speeds at which one episode shows a lag
+SURE = 0.7  # correlation of an episode whose lag is not that of the others: by chance in one of twelve
 APART_S, LESS = 0.5, 0.1  # a second peak that is so far off must be so much lower
 AGREE = 2.0  # ticks within which episodes agree: two by chance, over 180 lags, in three of a hundred
 MOST_AGREE = 0.6  # share of the episodes that must show a lag, and agree
@@ -29,6 +30,7 @@ LATE_S = 0.1  # exposure, USB and decoding make a camera 30 to 70 ms late
 LATE_TICKS = 3
 SAME = 1.0  # steps of 255: the same image, but for a codec
 OTHER = 8.0  # steps of 255 between the usual images of two cameras
+MOMENT = "The policy learns from images of another moment than its state. On the robot both are of one."
 NEARER = 0.5  # of the distance to its own camera's usual image
 
 
@@ -97,34 +99,58 @@ def late_images(look: Look) -> Iterator[Oddity]:
             continue
         look.cameras.append(lag)
         ticks = np.array(list(lag.episodes.values()))
+        limit = max(LATE_TICKS, LATE_S * look.series.fps)
         middle = float(np.median(ticks)) if len(ticks) else 0.0
         agree = np.abs(ticks - middle) <= AGREE
-        if len(ticks) < max(2, MOST_AGREE * lag.looked_at) or agree.sum() < MOST_AGREE * len(ticks):
+        enough = len(ticks) >= max(2, MOST_AGREE * lag.looked_at)
+        if enough and agree.sum() >= MOST_AGREE * len(ticks):
+            if abs(middle) > limit:
+                yield _common_lag(look, lag, middle, agree)
             continue
-        if abs(middle) <= max(LATE_TICKS, LATE_S * look.series.fps):
-            continue
-        at, name = round(abs(middle)), camera.removeprefix("observation.images.")
-        yield look.oddity(
-            "image lag",
-            f"The images of {name} are {distance(middle / look.series.fps, look.series.fps)} "
-            f"{'behind' if middle > 0 else 'ahead of'} their rows",
-            f"The images change as the joints moved {abs(middle):.1f} frames "
-            f"{'before' if middle > 0 else 'after'} ({ticks[agree].min():.1f} to {ticks[agree].max():.1f} in "
-            f"{int(agree.sum())} of {lag.looked_at} episodes).",
-            "The policy learns from images of another moment than its state. On the robot both are of one.",
-            f"give image[t + {at}] to row t and cut the last {at} rows" if middle > 0 else
-            f"give image[t − {at}] to row t and cut the first {at} rows",
-            np.isin(look.series.episodes, [one for one, own in zip(lag.episodes, agree, strict=True) if own]),
-            [],
-            feature=camera,
-            decoded=_decoded(look, camera),
-        )  # fmt: skip
+        sure = np.array([lag.peaks[episode] >= SURE for episode in lag.episodes], bool)
+        if sure.sum() >= max(3, MOST_AGREE * lag.looked_at) and (np.abs(ticks[sure]) > limit).sum() >= 2:
+            yield _own_lags(look, lag, ticks, sure & (np.abs(ticks) > limit))
+
+
+def _common_lag(look: Look, lag: CameraLag, middle: float, agree: np.ndarray) -> Oddity:
+    ticks, at = np.array(list(lag.episodes.values())), round(abs(middle))
+    late = middle > 0
+    return look.oddity(
+        "image lag",
+        f"The images of {lag.camera.removeprefix('observation.images.')} are "
+        f"{distance(at / look.series.fps, look.series.fps)} {'behind' if late else 'ahead of'} their rows",
+        f"The images change as the joints moved {abs(middle):.1f} frames {'before' if late else 'after'} "
+        f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} episodes).",
+        MOMENT,
+        f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} rows",
+        np.isin(look.series.episodes, [one for one, own in zip(lag.episodes, agree, strict=True) if own]),
+        [],
+        feature=lag.camera,
+        decoded=_decoded(look, lag.camera),
+    )
+
+
+def _own_lags(look: Look, lag: CameraLag, ticks: np.ndarray, odd: np.ndarray) -> Oddity:
+    episodes = [one for one, own in zip(lag.episodes, odd, strict=True) if own]
+    each = ", ".join(f"{lag.episodes[one]:+.0f} in episode {one}" for one in episodes)
+    return look.oddity(
+        "image lag",
+        f"The images of {lag.camera.removeprefix('observation.images.')} are off their rows by another time in each "
+        "episode",
+        f"Frames behind the rows: {each}.",
+        MOMENT,
+        "shift each episode by its own lag, or record again with one clock for images and rows",
+        np.isin(look.series.episodes, episodes),
+        [],
+        feature=lag.camera,
+        decoded=_decoded(look, lag.camera),
+    )
 
 
 def _measure_lag(look: Look, camera: str) -> CameraLag | None:
     fps, speeds = look.series.fps, look.speeds()
     farthest = round(FARTHEST_S * fps)
-    curves, shown, looked_at = [], {}, 0
+    curves, shown, peaks, looked_at = [], {}, {}, 0
     for at, changes in look.pictures.changes[camera].items():
         start, end = look.series.bounds[at]
         speed = speeds[start : end - 1]
@@ -141,11 +167,12 @@ def _measure_lag(look: Look, camera: str) -> CameraLag | None:
             curved = before - 2 * here + after
             part = 0.5 * (before - after) / curved if curved < 0 else 0.0
             shown[int(look.series.episodes[at])] = float(peak - farthest + part)
+            peaks[int(look.series.episodes[at])] = float(here)
     if not curves:
         return None
     lags = (np.arange(-farthest, farthest + 1) / fps).tolist()
     mean = np.mean(curves, axis=0).tolist()
-    return CameraLag(camera=camera, lags_s=lags, correlation=mean, episodes=shown, looked_at=looked_at)
+    return CameraLag(camera=camera, lags_s=lags, correlation=mean, episodes=shown, peaks=peaks, looked_at=looked_at)
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
@@ -167,12 +194,16 @@ def images_behind(look: Look) -> Iterator[Oddity]:
     """Episodes with more images than rows, where the images of the rows come first: a discarded take is behind them."""
     lags = {camera.camera: camera.episodes for camera in look.cameras}
     for camera, more in look.pictures.more.items():
-        agree = [at for at, count in more.items() if count > 0 and int(look.series.episodes[at]) in lags.get(camera, {})]
+        agree = [
+            at for at, count in more.items() if count > 0 and int(look.series.episodes[at]) in lags.get(camera, {})
+        ]
         ticks = [lags[camera][int(look.series.episodes[at])] for at in agree]
         if not agree or max(map(abs, ticks)) > max(LATE_TICKS, LATE_S * look.series.fps):
             continue
         counts, rows = [more[at] for at in agree], look.series.rows
-        part = np.mean([count / (count + rows[int(look.series.episodes[at])]) for at, count in zip(agree, counts, strict=True)])
+        part = np.mean(
+            [count / (count + rows[int(look.series.episodes[at])]) for at, count in zip(agree, counts, strict=True)]
+        )
         yield look.oddity(
             "images behind",
             f"{round(float(np.median(counts)))} images more of {camera.removeprefix('observation.images.')} are behind "
@@ -205,11 +236,13 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
             for words, some in (("show the same image", alike), ("are exchanged", apart & (other < NEARER * own))):
                 if not is_enough(some, np.ones(len(places), bool)):
                     continue
-                cells = np.isin(np.arange(len(look.series.bounds)), [at for at, odd in zip(places, some, strict=True) if odd])
+                cells = np.isin(
+                    np.arange(len(look.series.bounds)), [at for at, odd in zip(places, some, strict=True) if odd]
+                )
                 yield look.oddity(
                     "cameras",
                     f"{one} and {two} {words} in {units.count(int(some.sum()), 'episode')}",
-                    f"Their first images were compared.",
+                    "Their first images were compared.",
                     "The policy learns that a camera's view says nothing, and on the robot each has its own.",
                     "give these images back to their camera, and look at the other episodes",
                     cells,

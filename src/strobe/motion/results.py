@@ -51,6 +51,7 @@ class CameraLag(Data):
     episodes: dict[int, Finite] = Field(
         default_factory=dict, description="episode → ticks by which its images are late, where that is shown"
     )
+    peaks: dict[int, Finite] = Field(default_factory=dict, description="episode → the correlation at that lag")
     looked_at: int = Field(description="episodes of which images were decoded")
 
 

@@ -139,7 +139,9 @@ def _read_column(series: Series, values: np.ndarray, turn: float, inside: np.nda
     steps = np.where(inside, np.diff(values), 0)
     wraps = np.flatnonzero((np.abs(steps) >= WHOLE * turn) & (np.abs(steps) <= turn * (2 - WHOLE)))
     clean, ends = values, np.concatenate([values[wraps], values[wraps + 1]])
-    if len(wraps) and (np.ptp(ends) > WIDEST * turn or np.mean((values < ends.min()) | (values > ends.max())) > FEW_BEYOND):
+    if len(wraps) and (
+        np.ptp(ends) > WIDEST * turn or np.mean((values < ends.min()) | (values > ends.max())) > FEW_BEYOND
+    ):
         wraps = wraps[:0]
     if len(wraps):
         clean = values.copy()

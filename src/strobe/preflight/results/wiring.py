@@ -9,8 +9,8 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, Interval
 from strobe.lerobot.datasets.results import DataTruth
-from strobe.motion.results import Motion
 from strobe.lerobot.normalisation import READ
+from strobe.motion.results import Motion
 
 
 class JointLag(Data):
