@@ -116,9 +116,11 @@ def _find_positions(figures: Figures) -> tuple[np.ndarray, str]:
 
 def _share_next_state(series: Series, joints: Joints) -> float:
     """Return the share of the joints' motions after which the state is the action, number by number."""
-    inside = series.inside()
-    moves = inside[:, None] & (np.diff(joints.state, axis=0) != 0)
-    return float((joints.action[:-1] == joints.state[1:])[moves].mean()) if moves.any() else 0.0
+    inside, equal, moves = series.inside(), 0, 0
+    for action, state in zip(joints.action, joints.state, strict=True):
+        moved = inside & (np.diff(state) != 0)
+        equal, moves = equal + int((action[:-1] == state[1:])[moved].sum()), moves + int(moved.sum())
+    return equal / max(1, moves)
 
 
 def _rests(look: Look, found: list[Oddity]) -> Iterator[RestPoints]:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from strobe.core.measure.sampling import Progress
 from strobe.lerobot.datasets.numbers import ACTION, STATE
-from strobe.motion.series import Column, Series
+from strobe.motion.series import Column, Series, cut
 
 LATEST_S = 0.5  # seconds between action and state that are tried; a hobby arm has 0.05 to 0.2
 STEP_S = 0.1  # a motion is the way in this time: longer than an encoder's noise, shorter than a move
@@ -30,15 +32,15 @@ class Joints:
 
     Args:
         names: of the joints.
-        action, state: (frames, joints) without spikes and wraps.
+        action, state: of each joint, (frames,) without spikes and wraps.
         reach: (joints,) the larger range of the two.
         turn: (joints,) a whole turn in the joint's unit.
         switch: (joints,) whether it is mostly at one end or the other, as a gripper is.
     """
 
     names: list[str]
-    action: np.ndarray
-    state: np.ndarray
+    action: list[np.ndarray]
+    state: list[np.ndarray]
     reach: np.ndarray
     turn: np.ndarray
     switch: np.ndarray
@@ -53,14 +55,14 @@ def find_joints(series: Series, columns: dict[str, list[Column]]) -> Joints | No
     if not places or (series.names[ACTION][0].startswith("number ") and len(named) != len(of_state)):
         return None
     one, two = [columns[ACTION][at] for at, _ in places], [columns[STATE][at] for _, at in places]
-    action, state = (np.stack([each.clean for each in side], axis=1).astype(np.float32) for side in (one, two))
+    action, state = ([each.clean for each in side] for side in (one, two))
     reach = np.array([max(mine.reach, theirs.reach) for mine, theirs in zip(one, two, strict=True)])
     turn = np.array([mine.turn for mine in one])
     return Joints([named[at] for at, _ in places], action, state, reach, turn, _is_switch(action))
 
 
-def _is_switch(action: np.ndarray) -> np.ndarray:
-    rows = action[:: max(1, len(action) // 20_000)]
+def _is_switch(action: list[np.ndarray]) -> np.ndarray:
+    rows = np.stack([each[:: max(1, len(each) // 20_000)] for each in action], axis=1)
     low, high = rows.min(axis=0), rows.max(axis=0)
     place = (rows - low) / np.maximum(high - low, 1e-12)
     ends = (place < NEAR).mean(axis=0), (place > 1 - NEAR).mean(axis=0)
@@ -114,7 +116,7 @@ def measure(joints: Joints, bounds: list[tuple[int, int]], fps: float, progress:
     found = Figures(**{each.name: np.full(shapes.get(each.name, (count, size)), np.nan) for each in fields(Figures)})
     reach, began = np.maximum(joints.reach, 1e-12), time.monotonic()
     for at, (start, end) in enumerate(bounds):
-        action, state = (each[start:end].astype(float) for each in (joints.action, joints.state))
+        action, state = (cut(each, start, end).astype(float) for each in (joints.action, joints.state))
         _measure_episode(found, at, action, state, reach, fps)
         seconds = time.monotonic() - began
         progress(Progress(at + 1, count, seconds, seconds * (count / (at + 1) - 1), "episodes"))
@@ -136,7 +138,7 @@ def _measure_episode(
     if not moves.any():
         return
     lags = range(-latest, latest + 1)
-    matches = np.stack([_correlate(*_shifted(ahead, behind, lag)) for lag in lags])
+    matches = _correlate_over_lags(ahead, behind, latest)
     score = np.abs(matches[:, moves]).mean(axis=1)
     peak = int(np.argmax(score))
     lag = lags[peak]
@@ -164,17 +166,17 @@ def _measure_rests(
     found: Figures, at: int, action: np.ndarray, state: np.ndarray, reach: np.ndarray, ticks: int
 ) -> None:
     still = _is_still(action, reach, ticks) & _is_still(state, reach, ticks)
-    apart = np.where(still, (state - action)[ticks - 1 :], np.nan)
+    apart = (state - action)[ticks - 1 :]
     found.resting[at] = still.sum(axis=0)
-    some = found.resting[at] > 0
-    if some.any():
-        found.offset[at, some] = np.nanmedian(apart[:, some], axis=0)
+    for joint in np.flatnonzero(found.resting[at] > 0):
+        found.offset[at, joint] = np.median(apart[still[:, joint], joint])
 
 
 def _is_still(values: np.ndarray, reach: np.ndarray, ticks: int) -> np.ndarray:
     noise = np.median(np.abs(np.diff(values, 2, axis=0)), axis=0) / 0.6745 / np.sqrt(6)
-    windows = np.lib.stride_tricks.sliding_window_view(values, ticks, axis=0)
-    return np.ptp(windows, axis=-1) <= STILL * reach + NOISE * noise
+    window = {"size": ticks, "axis": 0, "origin": (ticks - 1) // 2}  # of each row and those before it
+    moved = maximum_filter1d(values, **window) - minimum_filter1d(values, **window)
+    return moved[ticks - 1 :] <= STILL * reach + NOISE * noise
 
 
 def _held_s(action: np.ndarray, state: np.ndarray, reach: np.ndarray, fps: float) -> np.ndarray:
@@ -188,11 +190,12 @@ def _held_s(action: np.ndarray, state: np.ndarray, reach: np.ndarray, fps: float
     moves = np.ptp(parts[0], axis=1) > STILL * 3 * reach
     stands = np.ptp(parts[1], axis=1) <= 1e-6 * np.maximum(reach, np.abs(state).max(axis=0))
     stands[1:] &= parts[1][1:, 0] == parts[1][:-1, -1]
-    longest, run, acted = (np.zeros(action.shape[1]) for _ in range(3))
-    for moving, standing in zip(moves, stands, strict=True):
-        run = np.where(standing, run + 1, 0)
-        acted = np.where(standing, acted + moving, 0)
-        longest = np.maximum(longest, np.where(acted >= 2, run, 0))
+    longest = np.zeros(action.shape[1])
+    for joint in np.flatnonzero(stands.any(axis=0)):
+        run = acted = 0
+        for moving, standing in zip(moves[:, joint].tolist(), stands[:, joint].tolist(), strict=True):
+            run, acted = (run + 1, acted + moving) if standing else (0, 0)
+            longest[joint] = max(longest[joint], run if acted >= 2 else 0)
     return longest * ticks / fps
 
 
@@ -206,6 +209,18 @@ def _correlate(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return (one * two).sum(axis=0) / np.maximum(size, 1e-12)
 
 
+def _correlate_over_lags(early: np.ndarray, late: np.ndarray, latest: int) -> np.ndarray:
+    """Return (2 latest + 1, joints): the correlation of each joint's rows with those that come a lag later."""
+    size = next_fast_len(len(early) + latest)
+    product = irfft(np.conj(rfft(early, size, axis=0)) * rfft(late, size, axis=0), size, axis=0)
+    sums = np.concatenate([product[size - latest :], product[: latest + 1]])
+    lags, count = np.arange(-latest, latest + 1), len(early)
+    energy = [np.concatenate([np.zeros((1, each.shape[1])), np.cumsum(each * each, axis=0)]) for each in (early, late)]
+    first, last = np.maximum(0, -lags), np.minimum(count, count - lags)
+    sizes = np.sqrt((energy[0][last] - energy[0][first]) * (energy[1][last + lags] - energy[1][first + lags]))
+    return sums / np.maximum(sizes, 1e-12)
+
+
 def _cross(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     sizes = [np.sqrt((each * each).sum(axis=0)) for each in (one, two)]
     return (one.T @ two) / np.maximum(np.outer(*sizes), 1e-12)
@@ -214,9 +229,10 @@ def _cross(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 def _median_ratio(one: np.ndarray, two: np.ndarray, least: np.ndarray) -> np.ndarray:
     one, two = np.abs(one), np.abs(two)
     both = (one > least) & (two > least)
-    ratio, some = np.where(both, two / np.maximum(one, 1e-12), np.nan), both.sum(axis=0) >= FEWEST // 3
     found = np.full(one.shape[1], np.nan)
-    found[some] = np.nanmedian(ratio[:, some], axis=0)
+    for joint in np.flatnonzero(both.sum(axis=0) >= FEWEST // 3):
+        some = both[:, joint]
+        found[joint] = np.median(two[some, joint] / one[some, joint])
     return found
 
 

@@ -119,7 +119,7 @@ def stuck(look: Look) -> Iterator[Oddity]:
     for at, name in enumerate(joints.names):
         judged = look.judged(at) & (figures.moved_action[:, at] > APART) & ~joints.switch[at]
         whole = judged & (figures.moved_state[:, at] < FIXED)
-        state = joints.state[:: look.every, at]
+        state = joints.state[at][:: look.every]
         pile = max(
             float((np.abs(state - end) <= FIXED * joints.reach[at]).mean()) for end in (state.min(), state.max())
         )

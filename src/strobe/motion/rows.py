@@ -12,6 +12,7 @@ from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.lerobot.datasets.results import APART
 from strobe.motion.look import Look, is_enough, join_names, split_groups
 from strobe.motion.results import Oddity, Trace
+from strobe.motion.series import cut
 
 TRACE = 120  # rows of a trace that is shown
 CHANGES = 20.0  # times: radians against degrees are 57, a share against percent 100, and no task moves so much more
@@ -83,9 +84,9 @@ def changed_units(look: Look) -> Iterator[Oddity]:
     for vector in (ACTION, STATE):
         if vector not in look.columns:
             continue
-        clean = np.stack([column.clean for column in look.columns[vector]], axis=1)
+        clean = [column.clean for column in look.columns[vector]]
         reach = np.maximum([column.reach for column in look.columns[vector]], 1e-12)
-        ranges = np.stack([np.ptp(clean[start:end], axis=0) for start, end in look.series.bounds])
+        ranges = np.stack([np.ptp(cut(clean, start, end), axis=0) for start, end in look.series.bounds])
         sizes = np.where(ranges > 1e-4 * reach, np.log(np.maximum(ranges, 1e-12)), np.nan)
         some = np.isfinite(sizes).any(axis=1)
         whole = np.full(len(sizes), np.nan)
@@ -124,10 +125,10 @@ def held_values(look: Look) -> Iterator[Oddity]:
     for vector in (ACTION, STATE):
         if vector not in look.columns:
             continue
-        clean = np.stack([column.clean for column in look.columns[vector]], axis=1)
+        clean = [column.clean for column in look.columns[vector]]
         share = np.full(len(look.series.bounds), np.nan)
         for at, (start, end) in enumerate(look.series.bounds):
-            share[at] = _share_held(clean[start:end])
+            share[at] = _share_held(cut(clean, start, end))
         cells = share > HELD
         rest = share[np.isfinite(share) & ~cells]
         if not is_enough(cells, np.isfinite(share)) or not len(rest) or np.median(rest) > RARE:
@@ -162,14 +163,14 @@ def repeated_parts(look: Look) -> Iterator[Oddity]:
     """Parts of an episode that are another's, number by number."""
     series = look.series
     vectors = [series.vectors[name] for name in (ACTION, STATE) if name in series.vectors]
-    rows = np.concatenate([np.arange(start, end) for start, end in series.bounds])
+    rows = np.concatenate([np.arange(start, end, dtype=np.int32) for start, end in series.bounds])
     lengths = [end - start for start, end in series.bounds]
-    owner = np.repeat(np.arange(len(lengths)), lengths)
+    owner = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     key = np.zeros(len(rows), np.uint64)
     random = np.random.default_rng(0)
     for values in vectors:
         for column in values.T:
-            bits = np.ascontiguousarray(column[rows], np.float64).view(np.uint64)
+            bits = column[rows].astype(np.float32).view(np.uint32)
             key = (key ^ bits) * (random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1))
     order = np.argsort(key, kind="stable")
     pair = np.flatnonzero(key[order][1:] == key[order][:-1])
@@ -180,13 +181,16 @@ def repeated_parts(look: Look) -> Iterator[Oddity]:
     early, late = early[apart], late[apart]
     ends = np.diff(owner[late]) | np.diff(owner[early])
     cuts = np.flatnonzero((np.diff(late) != 1) | (np.diff(early) != 1) | (ends != 0)) + 1
-    cells, first, whole = np.zeros(len(lengths), bool), None, np.split(key, np.cumsum(lengths)[:-1])
+    starts = np.cumsum([0, *lengths[:-1]])
+    cells, first, whole = np.zeros(len(lengths), bool), None, np.split(key, starts[1:])
     for run, source in zip(np.split(late, cuts), np.split(early, cuts), strict=True):
         if len(run) < PART_S * series.fps or len(np.unique(key[run])) < DISTINCT * len(run):
             continue
         one, two = owner[source[0]], owner[run[0]]
         if np.array_equal(whole[one], whole[two]):
             continue  # a whole copy, which has a sentence of its own
+        if (source[0], run[0]) == (starts[one], starts[two]):
+            continue  # a simulator that begins from one state
         cells[two] = True
         first = first or (two, one, len(run))
     if first is None:

@@ -78,8 +78,8 @@ def make_series(read: Recording, numbers: Numbers, chosen: Collection[int]) -> S
     finite = np.ones(len(numbers.episode), bool)
     for values in numbers.vectors.values():
         finite &= np.isfinite(values).all(axis=1)
-    every = numbers.bounds
-    bounds = [(a, b) for a, b in every if int(numbers.episode[a]) in set(chosen) and finite[a:b].all()]
+    wanted = set(chosen)
+    bounds = [(a, b) for a, b in numbers.bounds if int(numbers.episode[a]) in wanted and finite[a:b].all()]
     episodes = np.array([numbers.episode[start] for start, _ in bounds], dtype=np.int64)
     names = {}
     for name, values in numbers.vectors.items():
@@ -168,6 +168,11 @@ def find_turns(values: np.ndarray) -> np.ndarray:
     """
     degrees = np.quantile(np.abs(values), 0.99, axis=0) > 2 * TURNS[1]
     return np.where(degrees | (2 * degrees.sum() > len(degrees)), *TURNS)
+
+
+def cut(columns: list[np.ndarray], start: int, end: int) -> np.ndarray:
+    """Return (rows, columns) of columns from a row to the one before another. All at once would be a copy of the set."""
+    return np.stack([column[start:end] for column in columns], axis=1)
 
 
 def _find_spikes(values: np.ndarray, steps: np.ndarray, inside: np.ndarray, limit: float) -> np.ndarray:
