@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Made:
         names += [f"more_{at}" for at in range(vectors[ACTION].shape[1] - len(names))]
         return Series(
             self.robot.fps, vectors, {ACTION: names, STATE: names}, np.arange(len(self.action)),
-            list(zip(ends, ends[1:], strict=False)), np.concatenate(self.task), self.tasks, self.means,
+            list(pairwise(ends)), np.concatenate(self.task), self.tasks, self.means,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The joints that action and state have in common, and each episode's own figures: how the states follow the actions."""
+"""The joints that action and state have in common, and each episode's figures: how the states follow the actions."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What the checks of motion share: what was read and measured, and how an oddity is put."""
+"""What the checks of motion share: what was read and measured, and in which episodes an oddity is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,15 +69,13 @@ class Look:
         rest = np.delete(figures, joint, axis=1)
         return float(np.nanmedian(rest)) if np.isfinite(rest).any() else 0.0
 
-    def oddity(
-        self, check: str, title: str, found: str, why: str, do: str, cells: np.ndarray, joints: Sequence[str],
-        *, feature: str | None = None, level: Literal["info", "warning"] = "warning", leave_out: bool = True,
-        decoded: np.ndarray | None = None,
-    ) -> Oddity:  # fmt: skip
-        """Return an oddity of the episodes ``cells``, (episodes,) booleans, which says how much they are.
+    def place(
+        self, cells: np.ndarray, odd: Oddity, *, leave_out: bool = True, decoded: np.ndarray | None = None
+    ) -> Oddity:
+        """Return ``odd`` with its episodes ``cells``, (episodes,) booleans, how much they are, and its whole advice.
 
         Args:
-            do: what repairs it, without a capital and a full stop.
+            odd: its ``do`` is what repairs it, without a capital and a full stop.
             leave_out: whether leaving the episodes out is a way too.
             decoded: (episodes,) those that a check of images looked at; None for one that looked at all.
         """
@@ -90,11 +88,9 @@ class Look:
         if whole:
             size = f"That is {'each of the episodes' if len(some) > 1 else 'the only episode'}{behind}."
         out = tuple(numbers) if leave_out and not whole and decoded is None else ()
-        advice = units.capital(ways(Fault(check, title, do, out), list(rows)))
-        return Oddity(
-            check=check, level=level, title=title, found=f"{found} {size}", why=why, do=f"{advice}.", episodes=numbers,
-            share=share, feature=feature, joints=list(joints),
-        )  # fmt: skip
+        advice = units.capital(ways(Fault(odd.check, odd.title, odd.do, out), list(rows)))
+        changes = {"found": f"{odd.found} {size}", "do": f"{advice}.", "episodes": numbers, "share": share}
+        return odd.model_copy(update=changes)
 
 
 def is_enough(cells: np.ndarray, judged: np.ndarray) -> bool:

@@ -41,15 +41,21 @@ def exchanged_joints(look: Look) -> Iterator[Oddity]:
             if not is_enough(cells, judged):
                 continue
             look.explain(cells, [one, two])
-            yield look.oddity(
-                "exchanged joints",
-                f"{names[one]} and {names[two]} are exchanged in the state",
-                f"{names[one]}'s state follows {names[two]}'s action, and the other way round (correlation of the "
-                f"steps {np.nanmedian(both[cells]):.2f}; with their own {np.median(np.abs(own[cells, one])):.2f}).",
-                "The policy learns that one joint moves when another is told to.",
-                "exchange the two in the state, or correct the motors' ids",
+            yield look.place(
                 cells,
-                [names[one], names[two]],
+                Oddity(
+                    check="exchanged joints",
+                    title=f"{names[one]} and {names[two]} are exchanged in the state",
+                    found=(
+                        f"{names[one]}'s state follows {names[two]}'s action, and the other way round (correlation "
+                        "of the "
+                        f"steps {np.nanmedian(both[cells]):.2f}; with their own "
+                        f"{np.median(np.abs(own[cells, one])):.2f})."
+                    ),
+                    why="The policy learns that one joint moves when another is told to.",
+                    do="exchange the two in the state, or correct the motors' ids",
+                    joints=[names[one], names[two]],
+                ),
             )
 
 
@@ -65,16 +71,23 @@ def polarity(look: Look) -> Iterator[Oddity]:
         total = float(np.median(figures.action[cells, at] + figures.state[cells, at]))
         complement = abs(total) > 0.5 * joints.reach[at]
         what = f"the complement of its action (state ≈ {total:.3g} − action)" if complement else "against its action"
-        yield look.oddity(
-            "polarity",
-            f"The state of {name} {'is' if complement else 'moves'} {what}",
-            f"Correlation of action and state {np.median(figures.levels[cells, at]):.2f}; that of the other joints "
-            f"{look.others(figures.levels, at):.2f}.",
-            "The policy learns that this joint does the opposite of what it is told.",
-            f"set {'state to ' + f'{total:.3g} − state' if complement else 'the sign of the state'} in these "
-            "episodes, or invert the motor in the calibration",
+        yield look.place(
             cells,
-            [name],
+            Oddity(
+                check="polarity",
+                title=f"The state of {name} {'is' if complement else 'moves'} {what}",
+                found=(
+                    f"Correlation of action and state {np.median(figures.levels[cells, at]):.2f}; that of the other "
+                    "joints "
+                    f"{look.others(figures.levels, at):.2f}."
+                ),
+                why="The policy learns that this joint does the opposite of what it is told.",
+                do=(
+                    f"set {'state to ' + f'{total:.3g} − state' if complement else 'the sign of the state'} in these "
+                    "episodes, or invert the motor in the calibration"
+                ),
+                joints=[name],
+            ),
         )
 
 
@@ -100,16 +113,20 @@ def scale(look: Look) -> Iterator[Oddity]:
         if abs(abs(np.log(factor)) - np.log(DEGREES)) < 0.1:
             words = f"in {'degrees' if factor > 1 else 'radians'}, and its action in "
             words += "radians" if factor > 1 else "degrees"
-        yield look.oddity(
-            "scale",
-            f"The state of {name} is {words}",
-            f"Its motions are {factor:.3g} times those of its action (correlation "
-            f"{np.median(np.abs(figures.levels[cells, at])):.2f}); those of the other joints "
-            f"{float(np.exp(np.nanmedian(np.delete(usual, at)))) if len(usual) > 1 else 1.0:.2f} times.",
-            FOLLOWS,
-            f"divide the state by {factor:.3g} in these episodes, or calibrate the joint's range again",
+        yield look.place(
             cells,
-            [name],
+            Oddity(
+                check="scale",
+                title=f"The state of {name} is {words}",
+                found=(
+                    f"Its motions are {factor:.3g} times those of its action (correlation "
+                    f"{np.median(np.abs(figures.levels[cells, at])):.2f}); those of the other joints "
+                    f"{float(np.exp(np.nanmedian(np.delete(usual, at)))) if len(usual) > 1 else 1.0:.2f} times."
+                ),
+                why=FOLLOWS,
+                do=f"divide the state by {factor:.3g} in these episodes, or calibrate the joint's range again",
+                joints=[name],
+            ),
         )
 
 
@@ -129,16 +146,21 @@ def stuck(look: Look) -> Iterator[Oddity]:
         if not is_enough(cells, judged):
             continue
         look.explain(cells, [at])
-        yield look.oddity(
-            "stuck",
-            f"The state of {name} stands while its action moves",
-            f"It stands for {np.max(figures.held[cells, at]):.1f} s and more, in "
-            f"{units.count(int(whole.sum()), 'episode')} of these all the time; its action moves by "
-            f"{100 * np.median(figures.moved_action[cells, at]):.0f} % of the joint's range.",
-            "The policy learns that this joint's state says nothing, and cannot correct its position on the robot.",
-            "check the joint's encoder and cable, and record these episodes again",
+        yield look.place(
             cells,
-            [name],
+            Oddity(
+                check="stuck",
+                title=f"The state of {name} stands while its action moves",
+                found=(
+                    f"It stands for {np.max(figures.held[cells, at]):.1f} s and more, in "
+                    f"{units.count(int(whole.sum()), 'episode')} of these all the time; its action moves by "
+                    f"{100 * np.median(figures.moved_action[cells, at]):.0f} % of the joint's range."
+                ),
+                why="The policy learns that this joint's state says nothing, and cannot correct its position on the "
+                "robot.",
+                do="check the joint's encoder and cable, and record these episodes again",
+                joints=[name],
+            ),
         )
 
 
@@ -153,18 +175,26 @@ def delays(look: Look) -> Iterator[Oddity]:
     ticks, others = (high, low) if odd is late else (low, high)
     cells = odd & np.isfinite(lag)
     apart = ticks - others
-    yield look.oddity(
-        "delays",
-        f"The states come {_ticks(ticks)} their actions in {units.count(int(cells.sum()), 'episode')}, and "
-        f"{_ticks(others)} them in the others",
-        f"That is {abs(apart) / look.series.fps * 1000:.0f} ms {'more' if apart > 0 else 'less'} than in the other "
-        f"{int(np.isfinite(lag).sum() - cells.sum())} episodes.",
-        "The policy learns two delays at once, and its actions come at the time of neither.",
-        f"shift the actions of these episodes alone by {abs(round(apart))} ticks "
-        f"{'backwards: action[t] becomes action[t − ' if apart > 0 else 'forwards: action[t] becomes action[t + '}"
-        f"{abs(round(apart))}] (a shift of all is right for neither)",
+    yield look.place(
         cells,
-        [],
+        Oddity(
+            check="delays",
+            title=(
+                f"The states come {_ticks(ticks)} their actions in {units.count(int(cells.sum()), 'episode')}, and "
+                f"{_ticks(others)} them in the others"
+            ),
+            found=(
+                f"That is {abs(apart) / look.series.fps * 1000:.0f} ms {'more' if apart > 0 else 'less'} than in the "
+                "other "
+                f"{int(np.isfinite(lag).sum() - cells.sum())} episodes."
+            ),
+            why="The policy learns two delays at once, and its actions come at the time of neither.",
+            do=(
+                f"shift the actions of these episodes alone by {abs(round(apart))} ticks "
+                f"{'backwards: action[t] becomes action[t − ' if apart > 0 else 'forwards: action[t] becomes action[t + '}"
+                f"{abs(round(apart))}] (a shift of all is right for neither)"
+            ),
+        ),
     )
 
 
@@ -195,16 +225,25 @@ def levels(look: Look) -> Iterator[Oddity]:
         unit = "°" if joints.turn[at] == 360 else " rad"
         unit = "" if joints.switch[at] or joints.reach[at] < 0.02 * joints.turn[at] else unit
         spread = float(np.median(np.abs(offset[cells, at] - mean)))
-        yield look.oddity(
-            "levels",
-            f"{name} stands {abs(mean):.3g}{unit} {'above' if mean > 0 else 'below'} its command at rest",
-            f"Median of these episodes, ± {spread:.2g}{unit}, in {int(cells.sum())} of {int(judged.sum())} episodes "
-            f"in which it rests; the other joints: {usual:.2g}{unit}.",
-            "The policy learns that the arm ends beside each goal. On an arm that does not, it misses by that much.",
-            "calibrate leader and follower again before the next recording; these episodes keep the offset, unless "
-            f"{mean:.3g}{unit} are taken from their states",
+        yield look.place(
             cells,
-            [name],
+            Oddity(
+                check="levels",
+                title=f"{name} stands {abs(mean):.3g}{unit} {'above' if mean > 0 else 'below'} its command at rest",
+                found=(
+                    f"Median of these episodes, ± {spread:.2g}{unit}, in {int(cells.sum())} of {int(judged.sum())} "
+                    "episodes "
+                    f"in which it rests; the other joints: {usual:.2g}{unit}."
+                ),
+                why="The policy learns that the arm ends beside each goal. On an arm that does not, it misses by "
+                "that much.",
+                do=(
+                    "calibrate leader and follower again before the next recording; these episodes keep the offset, "
+                    "unless "
+                    f"{mean:.3g}{unit} are taken from their states"
+                ),
+                joints=[name],
+            ),
         )
 
 

@@ -115,17 +115,24 @@ def late_images(look: Look) -> Iterator[Oddity]:
 def _common_lag(look: Look, lag: CameraLag, middle: float, agree: np.ndarray) -> Oddity:
     ticks, at = np.array(list(lag.episodes.values())), round(abs(middle))
     late = middle > 0
-    return look.oddity(
-        "image lag",
-        f"The images of {lag.camera.removeprefix('observation.images.')} are "
-        f"{distance(at / look.series.fps, look.series.fps)} {'behind' if late else 'ahead of'} their rows",
-        f"The images change as the joints moved {abs(middle):.1f} frames {'before' if late else 'after'} "
-        f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} episodes).",
-        MOMENT,
-        f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} rows",
+    return look.place(
         np.isin(look.series.episodes, [one for one, own in zip(lag.episodes, agree, strict=True) if own]),
-        [],
-        feature=lag.camera,
+        Oddity(
+            check="image lag",
+            title=(
+                f"The images of {lag.camera.removeprefix('observation.images.')} are "
+                f"{distance(at / look.series.fps, look.series.fps)} {'behind' if late else 'ahead of'} their rows"
+            ),
+            found=(
+                f"The images change as the joints moved {abs(middle):.1f} frames {'before' if late else 'after'} "
+                f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} "
+                "episodes)."
+            ),
+            why=MOMENT,
+            do=f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} "
+            "rows",
+            feature=lag.camera,
+        ),
         decoded=_decoded(look, lag.camera),
     )
 
@@ -133,16 +140,20 @@ def _common_lag(look: Look, lag: CameraLag, middle: float, agree: np.ndarray) ->
 def _own_lags(look: Look, lag: CameraLag, ticks: np.ndarray, odd: np.ndarray) -> Oddity:
     episodes = [one for one, own in zip(lag.episodes, odd, strict=True) if own]
     each = ", ".join(f"{lag.episodes[one]:+.0f} in episode {one}" for one in episodes)
-    return look.oddity(
-        "image lag",
-        f"The images of {lag.camera.removeprefix('observation.images.')} are off their rows by another time in each "
-        "episode",
-        f"Frames behind the rows: {each}.",
-        MOMENT,
-        "shift each episode by its own lag, or record again with one clock for images and rows",
+    return look.place(
         np.isin(look.series.episodes, episodes),
-        [],
-        feature=lag.camera,
+        Oddity(
+            check="image lag",
+            title=(
+                f"The images of {lag.camera.removeprefix('observation.images.')} are off their rows by another time "
+                "in each "
+                "episode"
+            ),
+            found=f"Frames behind the rows: {each}.",
+            why=MOMENT,
+            do="shift each episode by its own lag, or record again with one clock for images and rows",
+            feature=lag.camera,
+        ),
         decoded=_decoded(look, lag.camera),
     )
 
@@ -204,18 +215,25 @@ def images_behind(look: Look) -> Iterator[Oddity]:
         part = np.mean(
             [count / (count + rows[int(look.series.episodes[at])]) for at, count in zip(agree, counts, strict=True)]
         )
-        yield look.oddity(
-            "images behind",
-            f"{round(float(np.median(counts)))} images more of {camera.removeprefix('observation.images.')} are behind "
-            "each episode's rows: a discarded take",
-            f"The images of the rows come first, and go with them (lag {np.median(ticks):+.1f} frames). Those behind are "
-            f"{100 * part:.0f} % of these videos.",
-            "Images and rows agree: nothing of it reaches a policy (lerobot #4109).",
-            "nothing needs to be recorded again",
+        yield look.place(
             np.isin(np.arange(len(rows)), agree),
-            [],
-            feature=camera,
-            level="info",
+            Oddity(
+                check="images behind",
+                title=(
+                    f"{round(float(np.median(counts)))} images more of {camera.removeprefix('observation.images.')} "
+                    "are behind "
+                    "each episode's rows: a discarded take"
+                ),
+                found=(
+                    f"The images of the rows come first, and go with them (lag {np.median(ticks):+.1f} frames). "
+                    "Those behind are "
+                    f"{100 * part:.0f} % of these videos."
+                ),
+                why="Images and rows agree: nothing of it reaches a policy (lerobot #4109).",
+                do="nothing needs to be recorded again",
+                feature=camera,
+                level="info",
+            ),
             decoded=_decoded(look, camera),
         )
 
@@ -239,15 +257,16 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
                 cells = np.isin(
                     np.arange(len(look.series.bounds)), [at for at, odd in zip(places, some, strict=True) if odd]
                 )
-                yield look.oddity(
-                    "cameras",
-                    f"{one} and {two} {words} in {units.count(int(some.sum()), 'episode')}",
-                    "Their first images were compared.",
-                    "The policy learns that a camera's view says nothing, and on the robot each has its own.",
-                    "give these images back to their camera, and look at the other episodes",
+                yield look.place(
                     cells,
-                    [],
-                    feature=one,
+                    Oddity(
+                        check="cameras",
+                        title=f"{one} and {two} {words} in {units.count(int(some.sum()), 'episode')}",
+                        found="Their first images were compared.",
+                        why="The policy learns that a camera's view says nothing, and on the robot each has its own.",
+                        do="give these images back to their camera, and look at the other episodes",
+                        feature=one,
+                    ),
                     decoded=_decoded(look, one),
                 )
 

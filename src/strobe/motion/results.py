@@ -18,8 +18,8 @@ class Oddity(Data):
     found: str = Field(description="what the check found, with the numbers and their units")
     why: str = Field(description="what it does to a policy")
     do: str
-    episodes: list[int] = Field(description="the episodes that have it")
-    share: Finite = Field(description="rows of these episodes, as a share of those that were looked at")
+    episodes: list[int] = Field(default_factory=list, description="the episodes that have it")
+    share: Finite = Field(default=0.0, description="rows of these episodes, as a share of those that were looked at")
     feature: str | None = Field(default=None, description="the data set's name of the feature; None if it is of none")
     joints: list[str] = Field(default_factory=list)
 

@@ -171,7 +171,7 @@ def find_turns(values: np.ndarray) -> np.ndarray:
 
 
 def cut(columns: list[np.ndarray], start: int, end: int) -> np.ndarray:
-    """Return (rows, columns) of columns from a row to the one before another. All at once would be a copy of the set."""
+    """Return (rows, columns): the rows from ``start`` to before ``end``. Of all rows it would copy the set."""
     return np.stack([column[start:end] for column in columns], axis=1)
 
 

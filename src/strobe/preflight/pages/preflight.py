@@ -31,8 +31,8 @@ PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 UNCLEAR = "open-loop-explains-nothing"  # the weakest evidence of a fault
 MOST_TITLES = 3  # in the line that counts the faults
 BY_ITSELF = (
-    "A data set by itself cannot show whether each episode does its task, whether its joints and cameras are calibrated "
-    "and placed like those of your robot, or what is wrong in all episodes, action and state alike."
+    "A data set by itself cannot show whether each episode does its task, whether its joints and cameras are "
+    "calibrated and placed like those of your robot, or what is wrong in all episodes, action and state alike."
 )
 NAMES = ("LeRobot", "RTC", "Real-Time", "Strobe")
 
