@@ -174,7 +174,7 @@ def _fast_wrist(made: Made) -> Made:
 
 
 def _at_stop(made: Made) -> Made:
-    stop = np.quantile(np.concatenate(made.state)[:, 1], 0.8)
+    stop = float(np.quantile(np.concatenate(made.state)[:, 1], 0.8))
     return replace(made, state=[_limit(one, stop) for one in made.state]).note_means()
 
 

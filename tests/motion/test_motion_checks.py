@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ CONCERNED = {
 MIDDLE, STRONG = 1, 2
 
 
-def preflight_folder(folder: Path, recording: made.Made) -> PreflightResult:
+def preflight_folder(folder: Path, recording: Any) -> PreflightResult:
     result = preflight_of_data(made.write_recording(recording, folder))
     result.findings = advise(result)
     return result
@@ -162,7 +163,7 @@ def test_a_set_without_names_and_one_without_a_state_are_read(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def plain() -> made.Made:
+def plain() -> Any:
     return made.make_recording(made.DEGREES, 5, 6)
 
 
@@ -178,7 +179,7 @@ def plain() -> made.Made:
         ([{}, {"name": "wrist", "bright": 120}], {}),
     ],
 )
-def test_images_are_held_against_rows(cameras: list[dict], rules: dict[str, str], plain: made.Made, tmp_path: Path):
+def test_images_are_held_against_rows(cameras: list[dict], rules: dict[str, str], plain: Any, tmp_path: Path):
     root = made.write_recording(plain, tmp_path / "filmed")
     made.film(plain, root, *(made.Camera(**{"name": "front", **each}) for each in cameras))
     result = preflight_of_data(root, decode=True)
@@ -189,7 +190,7 @@ def test_images_are_held_against_rows(cameras: list[dict], rules: dict[str, str]
     assert "Images against rows in time" in [plot.title for plot in figures(result)["motion"]]
 
 
-def make_pictures(series: made.Series, late: dict[int, int], other: tuple[int, ...] = ()) -> Pictures:
+def make_pictures(series: Any, late: dict[int, int], other: tuple[int, ...] = ()) -> Pictures:
     """Images that change as the joints move, ``late`` ticks later by episode, and two cameras of other brightness."""
     found = Pictures(changes={"front": {}}, first={"front": {}, "wrist": {}})
     moves = np.append(0, np.abs(np.diff(series.vectors[STATE], axis=0)).sum(axis=1))
@@ -201,7 +202,7 @@ def make_pictures(series: made.Series, late: dict[int, int], other: tuple[int, .
     return found
 
 
-def test_cameras_that_change_places_are_named_in_their_episodes(plain: made.Made):
+def test_cameras_that_change_places_are_named_in_their_episodes(plain: Any):
     pictures = make_pictures(plain.series(), {}, other=(1, 4))
     (found,) = look_at_motion(plain.series(), decoded=pictures).found
     assert (found.check, found.episodes) == ("cameras", [1, 4])
@@ -209,7 +210,7 @@ def test_cameras_that_change_places_are_named_in_their_episodes(plain: made.Made
 
 
 @pytest.mark.parametrize("late", [-25, 12])
-def test_a_lag_is_measured_with_its_sign(late: int, plain: made.Made):
+def test_a_lag_is_measured_with_its_sign(late: int, plain: Any):
     (found,) = look_at_motion(
         plain.series(), decoded=make_pictures(plain.series(), dict.fromkeys(range(6), late))
     ).found
@@ -217,7 +218,7 @@ def test_a_lag_is_measured_with_its_sign(late: int, plain: made.Made):
     assert ("behind" if late > 0 else "ahead of") in found.title
 
 
-def test_lags_that_differ_from_episode_to_episode_are_given_one_by_one(plain: made.Made):
+def test_lags_that_differ_from_episode_to_episode_are_given_one_by_one(plain: Any):
     late = {at: 15 * at for at in range(6)}
     (found,) = look_at_motion(plain.series(), decoded=make_pictures(plain.series(), late)).found
     assert "by another time in each episode" in found.title

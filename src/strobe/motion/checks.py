@@ -28,33 +28,54 @@ class Check:
         needs: 'rows', or 'joints' that action and state have in common, as positions, or decoded 'pictures'.
         reads: what it looks at, in words.
         judge: yields what it found.
+        why: what that does to a policy.
+        level: 'info' for what is no fault.
     """
 
     name: str
     needs: Literal["rows", "joints", "pictures"]
     reads: str
     judge: Callable[[Look], Iterable[Oddity]]
+    why: str
+    level: Literal["info", "warning"] = "warning"
 
 
 # In this order: what an earlier one explains, a later one does not name again.
 CHECKS = (
-    Check("own means", "rows", "each episode's mean in meta/episodes against its rows", rows.own_means),
-    Check("one task", "rows", "the tasks of the rows", rows.one_task),
-    Check("spikes", "rows", "values that come and go within two ticks", rows.spikes),
-    Check("wraps", "rows", "jumps of a whole turn", rows.wraps),
-    Check("repeats", "rows", "parts of an episode that are in another", rows.repeated_parts),
-    Check("held", "rows", "rows that repeat the row before", rows.held_values),
-    Check("units", "rows", "the size of the motions by episode", rows.changed_units),
-    Check("exchanged joints", "joints", "which action each joint's state follows", pairs.exchanged_joints),
-    Check("polarity", "joints", "whether state and action move the same way", pairs.polarity),
-    Check("scale", "joints", "how far the state moves for its action", pairs.scale),
-    Check("stuck", "joints", "states that stand while their action moves", pairs.stuck),
-    Check("delays", "joints", "ticks from action to state by episode", pairs.delays),
-    Check("levels", "joints", "state less action at rest", pairs.levels),
-    Check("image lag", "pictures", "the change of the images against the speed of the joints", pictures.late_images),
-    Check("images behind", "pictures", "images behind those of the rows", pictures.images_behind),
-    Check("cameras", "pictures", "the first images of the cameras", pictures.exchanged_cameras),
-)
+    Check("own means", "rows", "each episode's mean in meta/episodes against its rows", rows.own_means,
+          "The policy learns from rows that are not what was recorded as this state or this action."),
+    Check("one task", "rows", "the tasks of the rows", rows.one_task,
+          "A policy that reads the task is told the same words for different motions, and learns to ignore them."),
+    Check("spikes", "rows", "values that come and go within two ticks", rows.spikes,
+          "The statistics that normalise the data carry them, and the policy learns from values that never were."),
+    Check("wraps", "rows", "jumps of a whole turn", rows.wraps,
+          "Its mean lies where the joint never is. Between two predictions on both sides of the jump the robot turns "
+          "all the way round."),
+    Check("repeats", "rows", "parts of an episode that are in another", rows.repeated_parts,
+          "It counts twice in training. If one of the two is held out, that part is not unseen."),
+    Check("held", "rows", "rows that repeat the row before", rows.held_values,
+          "The loop that recorded them was slower than its rate: the policy learns a motion that stops and starts."),
+    Check("units", "rows", "the size of the motions by episode", rows.changed_units,
+          "Statistics of both units together fit neither: the policy's actions are far too small or too large."),
+    Check("exchanged joints", "joints", "which action each joint's state follows", pairs.exchanged_joints,
+          "The policy learns that one joint moves when another is told to."),
+    Check("polarity", "joints", "whether state and action move the same way", pairs.polarity,
+          "The policy learns that this joint does the opposite of what it is told."),
+    Check("scale", "joints", "how far the state moves for its action", pairs.scale,
+          "The policy's state is not where its actions lead: on the robot it starts from a pose that it never saw."),
+    Check("stuck", "joints", "states that stand while their action moves", pairs.stuck,
+          "The policy learns that this joint's state says nothing, and cannot correct its position on the robot."),
+    Check("delays", "joints", "ticks from action to state by episode", pairs.delays,
+          "The policy learns two delays at once, and its actions come at the time of neither."),
+    Check("levels", "joints", "state less action at rest", pairs.levels,
+          "The policy learns that the arm ends beside each goal. On an arm that does not, it misses by that much."),
+    Check("image lag", "pictures", "the change of the images against the speed of the joints", pictures.late_images,
+          "The policy learns from images of another moment than its state. On the robot both are of one."),
+    Check("images behind", "pictures", "images behind those of the rows", pictures.images_behind,
+          "Images and rows agree: nothing of it reaches a policy (lerobot #4109).", "info"),
+    Check("cameras", "pictures", "the first images of the cameras", pictures.exchanged_cameras,
+          "The policy learns that a camera's view says nothing, and on the robot each has its own."),
+)  # fmt: skip
 
 
 def look_at_motion(
@@ -89,7 +110,8 @@ def look_at_motion(
         look.pictures = decoded
     judged = [check for check in CHECKS if there[check.needs]]
     for check in judged:
-        motion.found += check.judge(look)
+        of_check = {"check": check.name, "why": check.why, "level": check.level}
+        motion.found += [each.model_copy(update=of_check) for each in check.judge(look)]
     motion.checks = [check.name for check in judged]
     if not there["joints"]:
         motion.unjudged.append(f"the action against the state: {lacking}")

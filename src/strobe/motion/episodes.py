@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from strobe.core.measure.sampling import Progress
@@ -174,8 +173,9 @@ def _measure_rests(
 
 def _is_still(values: np.ndarray, reach: np.ndarray, ticks: int) -> np.ndarray:
     noise = np.median(np.abs(np.diff(values, 2, axis=0)), axis=0) / 0.6745 / np.sqrt(6)
-    window = {"size": ticks, "axis": 0, "origin": (ticks - 1) // 2}  # of each row and those before it
-    moved = maximum_filter1d(values, **window) - minimum_filter1d(values, **window)
+    before = (ticks - 1) // 2  # each row's window is the row and those before it
+    highest, lowest = (each(values, ticks, axis=0, origin=before) for each in (maximum_filter1d, minimum_filter1d))
+    moved = highest - lowest
     return moved[ticks - 1 :] <= STILL * reach + NOISE * noise
 
 
@@ -211,8 +211,8 @@ def _correlate(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 def _correlate_over_lags(early: np.ndarray, late: np.ndarray, latest: int) -> np.ndarray:
     """Return (2 latest + 1, joints): the correlation of each joint's rows with those that come a lag later."""
-    size = next_fast_len(len(early) + latest)
-    product = irfft(np.conj(rfft(early, size, axis=0)) * rfft(late, size, axis=0), size, axis=0)
+    size = len(early) + latest
+    product = np.fft.irfft(np.conj(np.fft.rfft(early, size, axis=0)) * np.fft.rfft(late, size, axis=0), size, axis=0)
     sums = np.concatenate([product[size - latest :], product[: latest + 1]])
     lags, count = np.arange(-latest, latest + 1), len(early)
     energy = [np.concatenate([np.zeros((1, each.shape[1])), np.cumsum(each * each, axis=0)]) for each in (early, late)]

@@ -70,12 +70,13 @@ class Look:
         return float(np.nanmedian(rest)) if np.isfinite(rest).any() else 0.0
 
     def place(
-        self, cells: np.ndarray, odd: Oddity, *, leave_out: bool = True, decoded: np.ndarray | None = None
-    ) -> Oddity:
-        """Return ``odd`` with its episodes ``cells``, (episodes,) booleans, how much they are, and its whole advice.
+        self, cells: np.ndarray, title: str, found: str, do: str, *, joints: Sequence[str] = (),
+        feature: str | None = None, leave_out: bool = True, decoded: np.ndarray | None = None,
+    ) -> Oddity:  # fmt: skip
+        """Return what a check found in the episodes ``cells``, (episodes,) booleans, and how much of the set they are.
 
         Args:
-            odd: its ``do`` is what repairs it, without a capital and a full stop.
+            do: what repairs it, without a capital and a full stop.
             leave_out: whether leaving the episodes out is a way too.
             decoded: (episodes,) those that a check of images looked at; None for one that looked at all.
         """
@@ -88,9 +89,11 @@ class Look:
         if whole:
             size = f"That is {'each of the episodes' if len(some) > 1 else 'the only episode'}{behind}."
         out = tuple(numbers) if leave_out and not whole and decoded is None else ()
-        advice = units.capital(ways(Fault(odd.check, odd.title, odd.do, out), list(rows)))
-        changes = {"found": f"{odd.found} {size}", "do": f"{advice}.", "episodes": numbers, "share": share}
-        return odd.model_copy(update=changes)
+        advice = units.capital(ways(Fault("motion", title, do, out), list(rows)))
+        return Oddity(
+            title=title, found=f"{found} {size}", do=f"{advice}.", episodes=numbers, share=share, joints=list(joints),
+            feature=feature,
+        )  # fmt: skip
 
 
 def is_enough(cells: np.ndarray, judged: np.ndarray) -> bool:

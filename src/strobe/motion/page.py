@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.report import charts
-from strobe.core.report.document import Section, figure, table, words
+from strobe.core.report.document import Columns, Section, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.motion.checks import CHECKS
 from strobe.motion.results import CameraLag, Motion, RestPoints, Trace
@@ -19,9 +19,9 @@ def sections(motion: Motion) -> list[Section]:
     whole = [each for each in motion.found if len(each.episodes) == len(motion.rows)]
     odd = {number: [each for each in motion.found if number in each.episodes] for number in motion.rows}
     shown = [number for number, found in odd.items() if len(found) > len(whole)]
-    columns = [
+    columns: Columns[int] = [
         words("Episode", str),
-        figure("Rows", lambda number: motion.rows[number]),
+        figure("Rows", motion.rows.__getitem__),
         words("What is odd in it", lambda number: "; ".join(each.title for each in odd[number] if each not in whole)),
     ]
     read = [check.reads for check in CHECKS if check.name in motion.checks]

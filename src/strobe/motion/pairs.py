@@ -26,7 +26,6 @@ FIXED = 1e-4  # share of a joint's range: no encoder is so fine that a moving jo
 PILE = 0.005  # share of the rows at the very end of the range
 SURE = 0.6  # mean correlation over the joints by which a delay is read
 TICKS = 1.5  # a camera or a bus read more or less makes a tick
-FOLLOWS = "The policy's state is not where its actions lead: on the robot it starts from a pose that it never saw."
 
 
 def exchanged_joints(look: Look) -> Iterator[Oddity]:
@@ -43,19 +42,11 @@ def exchanged_joints(look: Look) -> Iterator[Oddity]:
             look.explain(cells, [one, two])
             yield look.place(
                 cells,
-                Oddity(
-                    check="exchanged joints",
-                    title=f"{names[one]} and {names[two]} are exchanged in the state",
-                    found=(
-                        f"{names[one]}'s state follows {names[two]}'s action, and the other way round (correlation "
-                        "of the "
-                        f"steps {np.nanmedian(both[cells]):.2f}; with their own "
-                        f"{np.median(np.abs(own[cells, one])):.2f})."
-                    ),
-                    why="The policy learns that one joint moves when another is told to.",
-                    do="exchange the two in the state, or correct the motors' ids",
-                    joints=[names[one], names[two]],
-                ),
+                f"{names[one]} and {names[two]} are exchanged in the state",
+                f"{names[one]}'s state follows {names[two]}'s action, and the other way round (correlation of the "
+                f"steps {np.nanmedian(both[cells]):.2f}; with their own {np.median(np.abs(own[cells, one])):.2f}).",
+                "exchange the two in the state, or correct the motors' ids",
+                joints=[names[one], names[two]],
             )
 
 
@@ -73,21 +64,12 @@ def polarity(look: Look) -> Iterator[Oddity]:
         what = f"the complement of its action (state ≈ {total:.3g} − action)" if complement else "against its action"
         yield look.place(
             cells,
-            Oddity(
-                check="polarity",
-                title=f"The state of {name} {'is' if complement else 'moves'} {what}",
-                found=(
-                    f"Correlation of action and state {np.median(figures.levels[cells, at]):.2f}; that of the other "
-                    "joints "
-                    f"{look.others(figures.levels, at):.2f}."
-                ),
-                why="The policy learns that this joint does the opposite of what it is told.",
-                do=(
-                    f"set {'state to ' + f'{total:.3g} − state' if complement else 'the sign of the state'} in these "
-                    "episodes, or invert the motor in the calibration"
-                ),
-                joints=[name],
-            ),
+            f"The state of {name} {'is' if complement else 'moves'} {what}",
+            f"Correlation of action and state {np.median(figures.levels[cells, at]):.2f}; that of the other joints "
+            f"{look.others(figures.levels, at):.2f}.",
+            f"set {'state to ' + f'{total:.3g} − state' if complement else 'the sign of the state'} in these "
+            "episodes, or invert the motor in the calibration",
+            joints=[name],
         )
 
 
@@ -115,18 +97,12 @@ def scale(look: Look) -> Iterator[Oddity]:
             words += "radians" if factor > 1 else "degrees"
         yield look.place(
             cells,
-            Oddity(
-                check="scale",
-                title=f"The state of {name} is {words}",
-                found=(
-                    f"Its motions are {factor:.3g} times those of its action (correlation "
-                    f"{np.median(np.abs(figures.levels[cells, at])):.2f}); those of the other joints "
-                    f"{float(np.exp(np.nanmedian(np.delete(usual, at)))) if len(usual) > 1 else 1.0:.2f} times."
-                ),
-                why=FOLLOWS,
-                do=f"divide the state by {factor:.3g} in these episodes, or calibrate the joint's range again",
-                joints=[name],
-            ),
+            f"The state of {name} is {words}",
+            f"Its motions are {factor:.3g} times those of its action (correlation "
+            f"{np.median(np.abs(figures.levels[cells, at])):.2f}); those of the other joints "
+            f"{float(np.exp(np.nanmedian(np.delete(usual, at)))) if len(usual) > 1 else 1.0:.2f} times.",
+            f"divide the state by {factor:.3g} in these episodes, or calibrate the joint's range again",
+            joints=[name],
         )
 
 
@@ -148,19 +124,12 @@ def stuck(look: Look) -> Iterator[Oddity]:
         look.explain(cells, [at])
         yield look.place(
             cells,
-            Oddity(
-                check="stuck",
-                title=f"The state of {name} stands while its action moves",
-                found=(
-                    f"It stands for {np.max(figures.held[cells, at]):.1f} s and more, in "
-                    f"{units.count(int(whole.sum()), 'episode')} of these all the time; its action moves by "
-                    f"{100 * np.median(figures.moved_action[cells, at]):.0f} % of the joint's range."
-                ),
-                why="The policy learns that this joint's state says nothing, and cannot correct its position on the "
-                "robot.",
-                do="check the joint's encoder and cable, and record these episodes again",
-                joints=[name],
-            ),
+            f"The state of {name} stands while its action moves",
+            f"It stands for {np.max(figures.held[cells, at]):.1f} s and more, in "
+            f"{units.count(int(whole.sum()), 'episode')} of these all the time; its action moves by "
+            f"{100 * np.median(figures.moved_action[cells, at]):.0f} % of the joint's range.",
+            "check the joint's encoder and cable, and record these episodes again",
+            joints=[name],
         )
 
 
@@ -174,27 +143,15 @@ def delays(look: Look) -> Iterator[Oddity]:
     odd = ~late if low < -TICKS / 2 <= high else late if 2 * late.sum() <= np.isfinite(lag).sum() else ~late
     ticks, others = (high, low) if odd is late else (low, high)
     cells = odd & np.isfinite(lag)
-    apart = ticks - others
+    apart, by = ticks - others, abs(round(ticks - others))
     yield look.place(
         cells,
-        Oddity(
-            check="delays",
-            title=(
-                f"The states come {_ticks(ticks)} their actions in {units.count(int(cells.sum()), 'episode')}, and "
-                f"{_ticks(others)} them in the others"
-            ),
-            found=(
-                f"That is {abs(apart) / look.series.fps * 1000:.0f} ms {'more' if apart > 0 else 'less'} than in the "
-                "other "
-                f"{int(np.isfinite(lag).sum() - cells.sum())} episodes."
-            ),
-            why="The policy learns two delays at once, and its actions come at the time of neither.",
-            do=(
-                f"shift the actions of these episodes alone by {abs(round(apart))} ticks "
-                f"{'backwards: action[t] becomes action[t − ' if apart > 0 else 'forwards: action[t] becomes action[t + '}"
-                f"{abs(round(apart))}] (a shift of all is right for neither)"
-            ),
-        ),
+        f"The states come {_ticks(ticks)} their actions in {units.count(int(cells.sum()), 'episode')}, and "
+        f"{_ticks(others)} them in the others",
+        f"That is {abs(apart) / look.series.fps * 1000:.0f} ms {'more' if apart > 0 else 'less'} than in the other "
+        f"{int(np.isfinite(lag).sum() - cells.sum())} episodes.",
+        f"shift the actions of these episodes alone by {by} ticks {'backwards' if apart > 0 else 'forwards'}: action[t] "
+        f"becomes action[t {'−' if apart > 0 else '+'} {by}] (a shift of all is right for neither)",
     )
 
 
@@ -227,23 +184,12 @@ def levels(look: Look) -> Iterator[Oddity]:
         spread = float(np.median(np.abs(offset[cells, at] - mean)))
         yield look.place(
             cells,
-            Oddity(
-                check="levels",
-                title=f"{name} stands {abs(mean):.3g}{unit} {'above' if mean > 0 else 'below'} its command at rest",
-                found=(
-                    f"Median of these episodes, ± {spread:.2g}{unit}, in {int(cells.sum())} of {int(judged.sum())} "
-                    "episodes "
-                    f"in which it rests; the other joints: {usual:.2g}{unit}."
-                ),
-                why="The policy learns that the arm ends beside each goal. On an arm that does not, it misses by "
-                "that much.",
-                do=(
-                    "calibrate leader and follower again before the next recording; these episodes keep the offset, "
-                    "unless "
-                    f"{mean:.3g}{unit} are taken from their states"
-                ),
-                joints=[name],
-            ),
+            f"{name} stands {abs(mean):.3g}{unit} {'above' if mean > 0 else 'below'} its command at rest",
+            f"Median of these episodes, ± {spread:.2g}{unit}, in {int(cells.sum())} of {int(judged.sum())} episodes "
+            f"in which it rests; the other joints: {usual:.2g}{unit}.",
+            f"calibrate leader and follower again before the next recording; these episodes keep the offset, unless "
+            f"{mean:.3g}{unit} are taken from their states",
+            joints=[name],
         )
 
 

@@ -30,7 +30,6 @@ LATE_S = 0.1  # exposure, USB and decoding make a camera 30 to 70 ms late
 LATE_TICKS = 3
 SAME = 1.0  # steps of 255: the same image, but for a codec
 OTHER = 8.0  # steps of 255 between the usual images of two cameras
-MOMENT = "The policy learns from images of another moment than its state. On the robot both are of one."
 NEARER = 0.5  # of the distance to its own camera's usual image
 
 
@@ -117,22 +116,12 @@ def _common_lag(look: Look, lag: CameraLag, middle: float, agree: np.ndarray) ->
     late = middle > 0
     return look.place(
         np.isin(look.series.episodes, [one for one, own in zip(lag.episodes, agree, strict=True) if own]),
-        Oddity(
-            check="image lag",
-            title=(
-                f"The images of {lag.camera.removeprefix('observation.images.')} are "
-                f"{distance(at / look.series.fps, look.series.fps)} {'behind' if late else 'ahead of'} their rows"
-            ),
-            found=(
-                f"The images change as the joints moved {abs(middle):.1f} frames {'before' if late else 'after'} "
-                f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} "
-                "episodes)."
-            ),
-            why=MOMENT,
-            do=f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} "
-            "rows",
-            feature=lag.camera,
-        ),
+        f"The images of {lag.camera.removeprefix('observation.images.')} are "
+        f"{distance(at / look.series.fps, look.series.fps)} {'behind' if late else 'ahead of'} their rows",
+        f"The images change as the joints moved {abs(middle):.1f} frames {'before' if late else 'after'} "
+        f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} episodes).",
+        f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} rows",
+        feature=lag.camera,
         decoded=_decoded(look, lag.camera),
     )
 
@@ -142,18 +131,11 @@ def _own_lags(look: Look, lag: CameraLag, ticks: np.ndarray, odd: np.ndarray) ->
     each = ", ".join(f"{lag.episodes[one]:+.0f} in episode {one}" for one in episodes)
     return look.place(
         np.isin(look.series.episodes, episodes),
-        Oddity(
-            check="image lag",
-            title=(
-                f"The images of {lag.camera.removeprefix('observation.images.')} are off their rows by another time "
-                "in each "
-                "episode"
-            ),
-            found=f"Frames behind the rows: {each}.",
-            why=MOMENT,
-            do="shift each episode by its own lag, or record again with one clock for images and rows",
-            feature=lag.camera,
-        ),
+        f"The images of {lag.camera.removeprefix('observation.images.')} are off their rows by another time in each "
+        "episode",
+        f"Frames behind the rows: {each}.",
+        "shift each episode by its own lag, or record again with one clock for images and rows",
+        feature=lag.camera,
         decoded=_decoded(look, lag.camera),
     )
 
@@ -217,23 +199,12 @@ def images_behind(look: Look) -> Iterator[Oddity]:
         )
         yield look.place(
             np.isin(np.arange(len(rows)), agree),
-            Oddity(
-                check="images behind",
-                title=(
-                    f"{round(float(np.median(counts)))} images more of {camera.removeprefix('observation.images.')} "
-                    "are behind "
-                    "each episode's rows: a discarded take"
-                ),
-                found=(
-                    f"The images of the rows come first, and go with them (lag {np.median(ticks):+.1f} frames). "
-                    "Those behind are "
-                    f"{100 * part:.0f} % of these videos."
-                ),
-                why="Images and rows agree: nothing of it reaches a policy (lerobot #4109).",
-                do="nothing needs to be recorded again",
-                feature=camera,
-                level="info",
-            ),
+            f"{round(float(np.median(counts)))} images more of {camera.removeprefix('observation.images.')} are "
+            "behind each episode's rows: a discarded take",
+            f"The images of the rows come first, and go with them (lag {np.median(ticks):+.1f} frames). Those behind "
+            f"are {100 * part:.0f} % of these videos.",
+            "nothing needs to be recorded again",
+            feature=camera,
             decoded=_decoded(look, camera),
         )
 
@@ -248,10 +219,10 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
             images = [np.stack([first[camera][at] for at in places]) for camera in (one, two)]
             usual = [np.median(each, axis=0) for each in images]
             alike = np.abs(images[0] - images[1]).mean(axis=(1, 2, 3)) < SAME
-            own = sum(np.abs(images[at] - usual[at]).mean(axis=(1, 2, 3)) for at in (0, 1))
-            other = sum(np.abs(images[at] - usual[1 - at]).mean(axis=(1, 2, 3)) for at in (0, 1))
-            apart = float(np.abs(usual[0] - usual[1]).mean()) > OTHER
-            for words, some in (("show the same image", alike), ("are exchanged", apart & (other < NEARER * own))):
+            apart = [[np.abs(each - one_usual).mean(axis=(1, 2, 3)) for one_usual in usual] for each in images]
+            own, other = apart[0][0] + apart[1][1], apart[0][1] + apart[1][0]
+            differ = float(np.abs(usual[0] - usual[1]).mean()) > OTHER
+            for words, some in (("show the same image", alike), ("are exchanged", differ & (other < NEARER * own))):
                 if not is_enough(some, np.ones(len(places), bool)):
                     continue
                 cells = np.isin(
@@ -259,14 +230,10 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
                 )
                 yield look.place(
                     cells,
-                    Oddity(
-                        check="cameras",
-                        title=f"{one} and {two} {words} in {units.count(int(some.sum()), 'episode')}",
-                        found="Their first images were compared.",
-                        why="The policy learns that a camera's view says nothing, and on the robot each has its own.",
-                        do="give these images back to their camera, and look at the other episodes",
-                        feature=one,
-                    ),
+                    f"{one} and {two} {words} in {units.count(int(some.sum()), 'episode')}",
+                    "Their first images were compared.",
+                    "give these images back to their camera, and look at the other episodes",
+                    feature=one,
                     decoded=_decoded(look, one),
                 )
 

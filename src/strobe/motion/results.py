@@ -12,11 +12,11 @@ from strobe.core.results.data import Data, Finite
 class Oddity(Data):
     """What a check found: one fault, in all episodes that have it."""
 
-    check: str = Field(description="name of the check, e.g. 'levels'")
+    check: str | None = Field(default=None, description="name of the check, e.g. 'levels'")
     level: Literal["info", "warning"] = "warning"
     title: str
     found: str = Field(description="what the check found, with the numbers and their units")
-    why: str = Field(description="what it does to a policy")
+    why: str = Field(default="", description="what it does to a policy")
     do: str
     episodes: list[int] = Field(default_factory=list, description="the episodes that have it")
     share: Finite = Field(default=0.0, description="rows of these episodes, as a share of those that were looked at")

@@ -35,27 +35,14 @@ def spikes(look: Look) -> Iterator[Oddity]:
             inside = np.delete(values, column.spikes).std()
             yield look.place(
                 cells,
-                Oddity(
-                    check="spikes",
-                    title=(
-                        f"{name} of {vector} has {units.count(len(column.spikes), 'value')} that no motion explains: "
-                        f"{values[at]:.4g} between {values[max(at - 3, 0)]:.4g} and "
-                        f"{values[min(at + 3, len(values) - 1)]:.4g}"
-                    ),
-                    found=(
-                        f"They come and go within two ticks. The spread of {name} is {values.std():.3g} with them, and "
-                        f"{inside:.3g} without."
-                    ),
-                    why="The statistics that normalise the data carry them, and the policy learns from values that "
-                    "never were.",
-                    do=(
-                        "replace these values by those of the rows around them and compute the statistics again, or "
-                        "leave "
-                        "out the rows (--fix_data does not change rows)"
-                    ),
-                    joints=[name],
-                    feature=vector,
-                ),
+                f"{name} of {vector} has {units.count(len(column.spikes), 'value')} that no motion explains: "
+                f"{values[at]:.4g} between {values[max(at - 3, 0)]:.4g} and {values[min(at + 3, len(values) - 1)]:.4g}",
+                f"They come and go within two ticks. The spread of {name} is {values.std():.3g} with them, and "
+                f"{inside:.3g} without.",
+                "replace these values by those of the rows around them and compute the statistics again, or leave "
+                "out the rows (--fix_data does not change rows)",
+                joints=[name],
+                feature=vector,
             )
 
 
@@ -75,28 +62,14 @@ def wraps(look: Look) -> Iterator[Oddity]:
         column, values = look.columns[vector][at], look.series.vectors[vector][:, at]
         yield look.place(
             cells,
-            Oddity(
-                check="wraps",
-                title=f"{name} jumps by a whole turn in {' and '.join(vectors)}",
-                found=(
-                    f"{units.count(len(column.wraps), 'jump')} between {values.min():.4g} and {values.max():.4g} in "
-                    "a tick. Its "
-                    f"mean is {values.mean():.4g} and its spread {values.std():.3g}; unwrapped they are "
-                    f"{column.clean.mean():.4g} and {column.clean.std():.3g}."
-                ),
-                why=(
-                    "Its mean lies where the joint never is. Between two predictions on both sides of the jump the "
-                    "robot turns "
-                    "all the way round."
-                ),
-                do=(
-                    "write the joint as an angle that goes on (numpy.unwrap by episode) or as its sine and cosine, "
-                    "and compute "
-                    "the statistics again (--fix_data does not do that)"
-                ),
-                joints=[name],
-                feature=vector,
-            ),
+            f"{name} jumps by a whole turn in {' and '.join(vectors)}",
+            f"{units.count(len(column.wraps), 'jump')} between {values.min():.4g} and {values.max():.4g} in a tick. "
+            f"Its mean is {values.mean():.4g} and its spread {values.std():.3g}; unwrapped they are "
+            f"{column.clean.mean():.4g} and {column.clean.std():.3g}.",
+            "write the joint as an angle that goes on (numpy.unwrap by episode) or as its sine and cosine, and "
+            "compute the statistics again (--fix_data does not do that)",
+            joints=[name],
+            feature=vector,
             leave_out=False,
         )
 
@@ -127,20 +100,12 @@ def changed_units(look: Look) -> Iterator[Oddity]:
             look.explain(np.ones(len(some), bool), some_joints)
         yield look.place(
             cells,
-            Oddity(
-                check="units",
-                title=f"{vector} is in {near} in one recording: {join_names(changed)}",
-                found=(
-                    f"Its motions in these episodes are {factor:.3g} times "
-                    f"{'as large' if cells[upper].any() else 'smaller'} "
-                    "than in the others, in all of these dimensions alike."
-                ),
-                why="Statistics of both units together fit neither: the policy's actions are far too small or too "
-                "large.",
-                do="convert these episodes and compute the statistics again (--fix_data does not change rows)",
-                joints=changed,
-                feature=vector,
-            ),
+            f"{vector} is in {near} in one recording: {join_names(changed)}",
+            f"Its motions in these episodes are {factor:.3g} times {'as large' if cells[upper].any() else 'smaller'} "
+            "than in the others, in all of these dimensions alike.",
+            "convert these episodes and compute the statistics again (--fix_data does not change rows)",
+            joints=changed,
+            feature=vector,
         )
 
 
@@ -154,7 +119,7 @@ def held_values(look: Look) -> Iterator[Oddity]:
         if vector not in look.columns:
             continue
         clean = [column.clean for column in look.columns[vector]]
-        share = np.full(len(look.series.bounds), np.nan)
+        share: np.ndarray = np.full(len(look.series.bounds), np.nan)
         for at, (start, end) in enumerate(look.series.bounds):
             share[at] = _share_held(cut(clean, start, end))
         cells = share > HELD
@@ -164,18 +129,11 @@ def held_values(look: Look) -> Iterator[Oddity]:
         held = float(np.median(share[cells]))
         yield look.place(
             cells,
-            Oddity(
-                check="held",
-                title=f"{vector} has new values at {look.series.fps * (1 - held):.3g} Hz in a part of the episodes",
-                found=(
-                    f"During motion {100 * held:.0f} % of their rows repeat the row before; in the others "
-                    f"{100 * float(np.median(rest)):.0f} %."
-                ),
-                why="The loop that recorded them was slower than its rate: the policy learns a motion that stops and "
-                "starts.",
-                do="record these episodes again",
-                feature=vector,
-            ),
+            f"{vector} has new values at {look.series.fps * (1 - held):.3g} Hz in a part of the episodes",
+            f"During motion {100 * held:.0f} % of their rows repeat the row before; in the others "
+            f"{100 * float(np.median(rest)):.0f} %.",
+            "record these episodes again",
+            feature=vector,
         )
 
 
@@ -230,13 +188,9 @@ def repeated_parts(look: Look) -> Iterator[Oddity]:
     numbers = [int(series.episodes[at]) for at in first[:2]]
     yield look.place(
         cells,
-        Oddity(
-            check="repeats",
-            title=f"A part of {format_episodes(numbers[:1])} is also in {format_episodes(numbers[1:])}",
-            found=f"{first[2]} rows in a row have the same actions and states ({first[2] / series.fps:.1f} s).",
-            why="It counts twice in training. If one of the two is held out, that part is not unseen.",
-            do="find out which of the two it belongs to",
-        ),
+        f"A part of {format_episodes(numbers[:1])} is also in {format_episodes(numbers[1:])}",
+        f"{first[2]} rows in a row have the same actions and states ({first[2] / series.fps:.1f} s).",
+        "find out which of the two it belongs to",
     )
 
 
@@ -261,17 +215,10 @@ def own_means(look: Look) -> Iterator[Oddity]:
             off = {name: np.where(cells, 0, each) for name, each in off.items()}
             yield look.place(
                 cells,
-                Oddity(
-                    check="own means",
-                    title="State and action are exchanged in a part of the episodes",
-                    found=(
-                        "meta/episodes has the mean of each episode: there the rows' actions have the mean of the "
-                        "states, and "
-                        "the states that of the actions."
-                    ),
-                    why="The policy learns to send the position that the arm had, and the arm falls behind or stays.",
-                    do="exchange the two columns in these episodes",
-                ),
+                "State and action are exchanged in a part of the episodes",
+                "meta/episodes has the mean of each episode: there the rows' actions have the mean of the states, "
+                "and the states that of the actions.",
+                "exchange the two columns in these episodes",
             )
     for name, size in off.items():
         cells = size > APART
@@ -279,18 +226,11 @@ def own_means(look: Look) -> Iterator[Oddity]:
             worst = int(np.argmax(size))
             yield look.place(
                 cells,
-                Oddity(
-                    check="own means",
-                    title=f"The rows of {name} are not those that meta/episodes describes",
-                    found=(
-                        f"The mean of {format_episodes([int(series.episodes[worst])])} is {size[worst]:.2g} times the "
-                        "dimension's spread off the one in meta/episodes, which LeRobot wrote when it saved the "
-                        "episode."
-                    ),
-                    why="These rows were changed or belong to another episode: images and rows may not go together.",
-                    do="compare these rows with the original recording",
-                    feature=name,
-                ),
+                f"The rows of {name} are not those that meta/episodes describes",
+                f"The mean of {format_episodes([int(series.episodes[worst])])} is {size[worst]:.2g} times the "
+                "dimension's spread off the one in meta/episodes, which LeRobot wrote when it saved the episode.",
+                "compare these rows with the original recording",
+                feature=name,
             )
 
 
@@ -301,15 +241,9 @@ def one_task(look: Look) -> Iterator[Oddity]:
     if look.series.tasks > 1 and len(used) == 1 and used[0] >= 0 and len(look.series.bounds) > 1:
         yield look.place(
             np.ones(len(look.series.bounds), bool),
-            Oddity(
-                check="one task",
-                title=f"All rows have one task, and meta/tasks lists {look.series.tasks}",
-                found=f"task_index is {used[0]} in every row.",
-                why="A policy that reads the task is told the same words for different motions, and learns to ignore "
-                "them.",
-                do="set task_index to each episode's task (meta/episodes has it under 'tasks'), or remove the other "
-                "tasks",
-            ),
+            f"All rows have one task, and meta/tasks lists {look.series.tasks}",
+            f"task_index is {used[0]} in every row.",
+            "set task_index to each episode's task (meta/episodes has it under 'tasks'), or remove the other tasks",
         )
 
 

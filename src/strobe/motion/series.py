@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -58,12 +58,6 @@ class Series:
         for start, end in self.bounds:
             found[start : end - 1] = True
         return found[:-1]
-
-    def select_episodes(self, kept: np.ndarray) -> Series:
-        """Return the series of some episodes. ``kept``: (episodes,) booleans."""
-        bounds = [each for each, one in zip(self.bounds, kept, strict=True) if one]
-        means = {name: values[kept] for name, values in self.means.items()}
-        return replace(self, episodes=self.episodes[kept], bounds=bounds, means=means)
 
 
 def make_series(read: Recording, numbers: Numbers, chosen: Collection[int]) -> Series:

@@ -53,7 +53,7 @@ def motion(wiring: Wiring) -> Iterator[Finding]:
     """What the checks of the recording's motion have found."""
     for odd in wiring.motion.found if wiring.motion is not None else ():
         yield Finding(
-            rule=f"data-motion-{odd.check.replace(' ', '-')}",
+            rule=f"data-motion-{str(odd.check).replace(' ', '-')}",
             level=odd.level,
             title=odd.title,
             found=odd.found,
