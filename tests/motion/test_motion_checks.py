@@ -17,8 +17,7 @@ from support.suite.scripts import load_script
 from strobe.core.kinds import advise, document, figures
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.motion.checks import CHECKS, look_at_motion
-from strobe.motion.look import is_enough, split_groups
-from strobe.motion.pictures import Pictures
+from strobe.motion.look import Pictures, is_enough, split_groups
 from strobe.preflight.findings import data
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.run import preflight_of_data

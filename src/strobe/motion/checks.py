@@ -11,7 +11,7 @@ import numpy as np
 from strobe.core.measure.sampling import Progress
 from strobe.motion import pairs, pictures, rows
 from strobe.motion.episodes import Figures, Joints, find_joints, measure
-from strobe.motion.look import Look
+from strobe.motion.look import Look, Pictures
 from strobe.motion.results import Motion, Oddity, RestPoints
 from strobe.motion.series import Series, read_columns
 
@@ -79,7 +79,7 @@ CHECKS = (
 
 
 def look_at_motion(
-    series: Series, progress: Callable[[Progress], None] = lambda _: None, decoded: pictures.Pictures | None = None
+    series: Series, progress: Callable[[Progress], None] = lambda _: None, decoded: Pictures | None = None
 ) -> Motion:
     """Return what the checks find.
 

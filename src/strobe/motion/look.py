@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +14,24 @@ from strobe.motion.episodes import Figures, Joints
 from strobe.motion.results import CameraLag, Oddity, Trace
 from strobe.motion.series import Column, Series
 
-if TYPE_CHECKING:
-    from strobe.motion.pictures import Pictures
-
 LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
 GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
 SHOWN = 4  # joints that are named
+
+
+@dataclass
+class Pictures:
+    """What was decoded of each camera.
+
+    Args:
+        changes: camera → place of an episode → (images − 1,) how much each image differs from the one before.
+        first: camera → place of an episode → its first image, (height, width, 3) and small.
+        more: camera → place of an episode → images behind those of its rows.
+    """
+
+    changes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    first: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    more: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from strobe.core.results import units
 from strobe.lerobot.datasets.fault import distance
 from strobe.lerobot.datasets.frames import ImageReader
 from strobe.lerobot.datasets.recording import Recording
-from strobe.motion.look import Look, is_enough
+from strobe.motion.look import Look, Pictures, is_enough
 from strobe.motion.results import CameraLag, Oddity
 from strobe.motion.series import Series
 
@@ -31,21 +30,6 @@ LATE_TICKS = 3
 SAME = 1.0  # steps of 255: the same image, but for a codec
 OTHER = 8.0  # steps of 255 between the usual images of two cameras
 NEARER = 0.5  # of the distance to its own camera's usual image
-
-
-@dataclass
-class Pictures:
-    """What was decoded of each camera.
-
-    Args:
-        changes: camera → place of an episode → (images − 1,) how much each image differs from the one before.
-        first: camera → place of an episode → its first image, `SIDES` high and wide.
-        more: camera → place of an episode → images behind those of its rows.
-    """
-
-    changes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    first: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    more: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 def decode(read: Recording, series: Series, progress: Callable[[Progress], None]) -> Pictures:
