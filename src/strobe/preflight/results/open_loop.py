@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite, Interval, listed, mapped, optional
 from strobe.loops.results.motion import FirstJump
 
 NaiveName = Literal["hold still", "the mean action", "the last action"]
@@ -20,9 +20,7 @@ class PairedError(Data):
     """An error over another one on the same frames, in pairs over episodes."""
 
     ratio: Finite = Field(description="ratio of RMS errors, geometric mean over episodes; below 1: smaller")
-    interval: Interval | None = Field(
-        default=None, description="Student's t on the ratio's logarithm over episodes; None with fewer than 4"
-    )
+    interval: Interval | None = optional("Student's t on the ratio's logarithm over episodes; None with fewer than 4")
     episodes: int
 
     @property
@@ -37,9 +35,9 @@ class NaiveError(Data):
     """A prediction that takes no policy, as a yardstick on the same frames."""
 
     name: NaiveName
-    rms: Finite | None = Field(default=None, description="σ: root mean square of the errors")
-    paired: PairedError | None = Field(default=None, description="the policy's error ÷ this one")
-    unjudged: str | None = Field(default=None, description="why it was not judged, in words")
+    rms: Finite | None = optional("σ: root mean square of the errors")
+    paired: PairedError | None = optional("the policy's error ÷ this one")
+    unjudged: str | None = optional("why it was not judged, in words")
 
 
 class DimensionError(Data):
@@ -50,7 +48,7 @@ class DimensionError(Data):
     rms: Finite = Field(description="σ: root mean square of the errors")
     offset: Finite = Field(description="σ: mean error, with its sign")
     explained: Finite | None = Field(description="1 − MSE / MSE of the mean action; None if the dimension never moves")
-    naive: dict[str, Finite] = Field(default_factory=dict, description="yardstick → σ: root mean square of the errors")
+    naive: dict[str, Finite] = mapped("yardstick → σ: root mean square of the errors")
 
 
 class PartErrors(Data):
@@ -108,25 +106,19 @@ class OpenLoop(Data):
     chunk: int = Field(default=0, description="actions per chunk")
     fps: Finite = Field(default=0.0, description="frame rate of the data set (Hz)")
     seconds: Finite = Field(default=0.0, description="duration, with the hypotheses")
-    call_ms: Finite | None = Field(
-        default=None, description="median time of a call from observation to actions, the first call excluded"
-    )
-    names: list[str] = Field(default_factory=list, description="names of the action's dimensions; in strips the first")
-    parts: list[PartErrors] = Field(default_factory=list, description="errors by part, all episodes first")
+    call_ms: Finite | None = optional("median time of a call from observation to actions, the first call excluded")
+    names: list[str] = listed("names of the action's dimensions; in strips the first")
+    parts: list[PartErrors] = listed("errors by part, all episodes first")
     dimensions: list[DimensionError] = Field(default_factory=list)
-    along: list[Finite | None] = Field(default_factory=list, description="σ: RMS error at each action of the chunk")
-    naive_along: dict[str, list[Finite | None]] = Field(
-        default_factory=dict, description="yardstick → σ: RMS error at each action of the chunk"
-    )
+    along: list[Finite | None] = listed("σ: RMS error at each action of the chunk")
+    naive_along: dict[str, list[Finite | None]] = mapped("yardstick → σ: RMS error at each action of the chunk")
     by_episode: list[EpisodeErrors] = Field(default_factory=list)
     strips: list[Strip] = Field(default_factory=list)
     executed: int = Field(default=0, description="actions per chunk that a robot would execute")
-    ranges: list[ActionRange] = Field(
-        default_factory=list, description="range of these actions in the policy's numbers; empty if none was predicted"
-    )
-    first_jump: FirstJump | None = Field(default=None, description="jump to the first action; None if not judged")
+    ranges: list[ActionRange] = listed("range of these actions in the policy's numbers; empty if none was predicted")
+    first_jump: FirstJump | None = optional("jump to the first action; None if not judged")
     stopped: bool = Field(default=False, description="Ctrl-C ended it before the last frame")
-    unjudged: str | None = Field(default=None, description="why it was not judged, in words; None if it was")
+    unjudged: str | None = optional("why it was not judged, in words; None if it was")
 
     @property
     def whole(self) -> PartErrors | None:
@@ -149,15 +141,11 @@ class Hypothesis(Data):
     kind: HypothesisKind
     name: str = Field(description="the other wiring, in words")
     outcome: HypothesisOutcome = "not judged"
-    why: str | None = Field(default=None, description="reason for the outcome, in words")
-    fix: str | None = Field(default=None, description="how to change the wiring accordingly")
-    inputs: list[str] = Field(default_factory=list, description="inputs that it changes; empty if only actions change")
-    explained: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the hypothesis")
-    wired: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the present wiring")
-    paired: PairedError | None = Field(default=None, description="error under the hypothesis ÷ under this wiring")
-    over_mean: PairedError | None = Field(
-        default=None, description="error under the hypothesis ÷ error of the mean action"
-    )
-    moved: Finite | None = Field(
-        default=None, description="σ: RMS change of the actions if these inputs come from another frame"
-    )
+    why: str | None = optional("reason for the outcome, in words")
+    fix: str | None = optional("how to change the wiring accordingly")
+    inputs: list[str] = listed("inputs that it changes; empty if only actions change")
+    explained: Finite | None = optional("1 − MSE / MSE of the mean action, under the hypothesis")
+    wired: Finite | None = optional("1 − MSE / MSE of the mean action, under the present wiring")
+    paired: PairedError | None = optional("error under the hypothesis ÷ under this wiring")
+    over_mean: PairedError | None = optional("error under the hypothesis ÷ error of the mean action")
+    moved: Finite | None = optional("σ: RMS change of the actions if these inputs come from another frame")

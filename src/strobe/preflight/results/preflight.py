@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from strobe.core.results.answer import Answer
+from strobe.core.results.data import listed, optional
 from strobe.preflight.results.open_loop import Hypothesis, OpenLoop
 from strobe.preflight.results.wiring import Wiring
 
@@ -18,15 +17,11 @@ class PreflightResult(Answer):
 
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
-    refused: str | None = Field(default=None, description="the command that was not started, because of the findings")
-    fixed: list[str] = Field(default_factory=list, description="repairs in a copy of the checkpoint")
-    unfixed: str | None = Field(default=None, description="why a fixed copy was not written, in words")
-    open_loop: OpenLoop | None = Field(
-        default=None, description="errors of its actions on recorded frames; None if only files were read"
-    )
-    hypotheses: list[Hypothesis] = Field(
-        default_factory=list, description="hypotheses on the wiring: the claimed one first, then by increasing error"
-    )
+    refused: str | None = optional("the command that was not started, because of the findings")
+    fixed: list[str] = listed("repairs in a copy of the checkpoint")
+    unfixed: str | None = optional("why a fixed copy was not written, in words")
+    open_loop: OpenLoop | None = optional("errors of its actions on recorded frames; None if only files were read")
+    hypotheses: list[Hypothesis] = listed("hypotheses on the wiring: the claimed one first, then by increasing error")
 
     @property
     def serious(self) -> int:
