@@ -14,7 +14,7 @@ from strobe.loops.measure.robot import joint_jumps, starts
 from strobe.loops.results.motion import FirstJump
 from strobe.preflight.lag import PolicyRun
 from strobe.preflight.predictions import Predictions, predict
-from strobe.preflight.results.open_loop import ActionRange
+from strobe.preflight.results.preflight import ActionRange
 
 SHARE = 0.2  # share of the time for predictions that those on first frames may take
 
