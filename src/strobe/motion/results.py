@@ -6,21 +6,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, listed, mapped, optional
 
 
 class Oddity(Data):
     """What a check found: one fault, in all episodes that have it."""
 
-    check: str | None = Field(default=None, description="name of the check, e.g. 'levels'")
+    check: str | None = optional("name of the check, e.g. 'levels'")
     level: Literal["info", "warning"] = "warning"
     title: str
     found: str = Field(description="what the check found, with the numbers and their units")
     why: str = Field(default="", description="what it does to a policy")
     do: str
-    episodes: list[int] = Field(default_factory=list, description="the episodes that have it")
+    episodes: list[int] = listed("the episodes that have it")
     share: Finite = Field(default=0.0, description="rows of these episodes, as a share of those that were looked at")
-    feature: str | None = Field(default=None, description="the data set's name of the feature; None if it is of none")
+    feature: str | None = optional("the data set's name of the feature; None if it is of none")
     joints: list[str] = Field(default_factory=list)
 
 
@@ -48,10 +48,8 @@ class CameraLag(Data):
     camera: str
     lags_s: list[Finite] = Field(description="seconds by which the images are behind the rows")
     correlation: list[Finite] = Field(description="mean over the episodes, −1 to 1")
-    episodes: dict[int, Finite] = Field(
-        default_factory=dict, description="episode → ticks by which its images are late, where that is shown"
-    )
-    peaks: dict[int, Finite] = Field(default_factory=dict, description="episode → the correlation at that lag")
+    episodes: dict[int, Finite] = mapped("episode → ticks by which its images are late, where that is shown")
+    peaks: dict[int, Finite] = mapped("episode → the correlation at that lag")
     looked_at: int = Field(description="episodes of which images were decoded")
 
 
@@ -60,8 +58,8 @@ class Motion(Data):
 
     checks: list[str] = Field(description="names of the checks that could judge the set")
     found: list[Oddity] = Field(default_factory=list)
-    unjudged: list[str] = Field(default_factory=list, description="what could not be judged, and why")
-    rows: dict[int, int] = Field(default_factory=dict, description="episode → its rows")
+    unjudged: list[str] = listed("what could not be judged, and why")
+    rows: dict[int, int] = mapped("episode → its rows")
     rests: list[RestPoints] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
     cameras: list[CameraLag] = Field(default_factory=list)

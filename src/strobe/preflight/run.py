@@ -19,10 +19,9 @@ from strobe.motion.checks import look_at_motion
 from strobe.motion.pictures import decode
 from strobe.motion.series import make_series
 from strobe.preflight.findings.wiring import wiring_findings
-from strobe.preflight.lag import lags, measured_call_time
+from strobe.preflight.lag import PolicyRun, lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
-from strobe.preflight.run_of_policy import PolicyRun
 from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here
