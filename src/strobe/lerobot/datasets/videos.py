@@ -117,7 +117,7 @@ def _frames(
             )
             what += f" of {needed:,}" if needed > len(times) else ""
             yield Fault(f"short {file}", what, recording.restore(file), (episode,))
-        elif lost := _find_frame_mismatch(recording, camera, file, episode):
+        elif lost := _find_frame_mismatch(recording, camera, file, episode, stops=bool(missed.any())):
             yield lost
         elif missed.any():
             what = f"{place} is {distance(error_s[frame], fps)} off: it belongs at {due_s[frame]:.6g} s of {file}"
@@ -130,7 +130,9 @@ def _is_whole(row: JsonObject, camera: str, last_s: float, fps: float) -> bool:
     return last_s + 1.5 / fps > float(row[f"videos/{camera}/to_timestamp"])
 
 
-def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: int) -> Fault | None:
+def _find_frame_mismatch(
+    recording: Recording, camera: str, file: str, episode: int, *, stops: bool
+) -> Fault | None:
     """Return the fault of an episode that has more or fewer frames in its video than rows (lerobot #4462)."""
     row = recording.episodes[episode]
     length = int(row["length"])
@@ -149,8 +151,8 @@ def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: 
         repair = f"look at the images: strobe preflight --dataset.root={recording.root} --decode"
         return Fault(f"behind {camera}", what, repair, (episode,), False, why, brief)
     why = f"After the lost frames an image belongs to the row {apart} tick{'s' * (apart != 1)} before it or after it."
-    why += " Its last rows show the next episode."
-    return Fault(f"lost {camera}", what, "record it again", (episode,), False, why, brief)
+    why += " Its last rows have no image." if stops else " Its last rows show the next episode."
+    return Fault(f"lost {camera}", what, "record it again", (episode,), stops, why, brief)
 
 
 def undecodable(recording: Recording, tolerance_s: float, until: float) -> Iterator[Fault]:
