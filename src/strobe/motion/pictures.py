@@ -106,7 +106,7 @@ def _common_lag(look: Look, lag: CameraLag, middle: float, agree: np.ndarray) ->
         f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} episodes).",
         f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} rows",
         feature=lag.camera,
-        decoded=_decoded(look, lag.camera),
+        decoded=_decoded_episodes(look, lag.camera),
     )
 
 
@@ -120,7 +120,7 @@ def _own_lags(look: Look, lag: CameraLag, ticks: np.ndarray, odd: np.ndarray) ->
         f"Frames behind the rows: {each}.",
         "shift each episode by its own lag, or record again with one clock for images and rows",
         feature=lag.camera,
-        decoded=_decoded(look, lag.camera),
+        decoded=_decoded_episodes(look, lag.camera),
     )
 
 
@@ -189,7 +189,7 @@ def images_behind(look: Look) -> Iterator[Oddity]:
             f"are {100 * part:.0f} % of these videos.",
             "nothing needs to be recorded again",
             feature=camera,
-            decoded=_decoded(look, camera),
+            decoded=_decoded_episodes(look, camera),
         )
 
 
@@ -218,9 +218,9 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
                     "Their first images were compared.",
                     "give these images back to their camera, and look at the other episodes",
                     feature=one,
-                    decoded=_decoded(look, one),
+                    decoded=_decoded_episodes(look, one),
                 )
 
 
-def _decoded(look: Look, camera: str) -> np.ndarray:
+def _decoded_episodes(look: Look, camera: str) -> np.ndarray:
     return np.isin(np.arange(len(look.series.bounds)), list(look.pictures.first[camera]))
