@@ -35,7 +35,7 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
 
     The original weights stay in memory, so that `revert_recipe` can restore them. With a recipe the policy is for
     inference: call it under `torch.no_grad()`. It warns if another policy or module in memory shares a module or a
-    weight with this one, because the recipe changes both. A module that replaces one of an object's later has no recipe.
+    weight with this one, because the recipe changes both. A module that an object gets later has no recipe.
 
     Args:
         recipe: the file, the folder of the run, or what `strobe.optimize` returned as ``answer.recipe``.
@@ -92,7 +92,7 @@ def _find_treated(policy: object) -> Treated | None:
 
 
 def _find_sharers(target: Target) -> list[str]:
-    """Return the classes of other policies and modules in memory that hold a module or a weight inside of ``target``."""
+    """Return the classes of other policies and modules in memory that hold a module or a weight of ``target``."""
     modules = [module for top in target.modules.values() for module in top.modules()]
     parts = {id(part) for part in (*modules, *target.module.parameters())} - {id(target.owner)}
     own, found = {id(target.owner), id(target.module), *map(id, modules)}, dict[str, None]()

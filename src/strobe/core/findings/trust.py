@@ -8,13 +8,12 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import examined_measurements, ms, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import Result
-from strobe.core.results.call_times import find_filled_calls, find_growth
+from strobe.core.results.call_times import Growth, find_filled_calls, find_own_growth
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.timeline.sections import STOPPED
 
 MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain too little
-MACHINE_PART = 0.25  # of what calls grow by: a machine that slows down by as much has a part in it
 SLOWED = 1.02  # time of a fixed piece of work at the end over that at the start, from which the CPU's clock has fallen
 
 
@@ -102,32 +101,43 @@ def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
 def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         notes, samples = dict.fromkeys(measurement.samples.notes), len(measurement.samples.values)
-        change, grown = measurement.samples.machine_change, find_growth(measurement.samples.values)
-        machine = "Whether the CPU's clock fell was not looked at."
-        if change is not None:
-            longer = f"{percent(abs(change - 1))} {'longer' if change > 1 else 'less'}"
-            machine = f"A fixed piece of work between the calls took {longer} at the end than at the start."
-        if grown is not None and (change is None or change - 1 < MACHINE_PART * (grown.last_ms / grown.first_ms - 1)):
-            rule, title, seen = "calls-grow", "The calls of {} take longer and longer", grown.words
-            why = "Heat ends in a level, and this does not: something grows with each call, a history or a list."
-            do = "Find what stays from call to call, and limit it or empty it, with reset() between episodes."
+        change, grown = measurement.samples.machine_change, find_own_growth(measurement.samples)
+        if grown is not None:
+            yield describe_growth(units.quote(measurement.name), grown, change)
         elif notes and samples >= thresholds.few_samples:  # with few samples `few_samples` says what they are about
-            rule, title, seen = "unsteady", "The samples of {} are not steady", "; ".join(notes)
-            why = "The median says more about the moment of the run than about the policy."
-            do = "Close other programs, and measure again."
-            if change is not None and change >= SLOWED:
-                do = "Let the machine cool down, close other programs, and measure again."
-        else:
-            continue
-        yield Finding(
-            rule=rule,
-            level="warning",
-            title=title.format(units.quote(measurement.name)),
-            found=f"{seen}. {machine}",
-            why=why,
-            do=do,
-            evidence={"samples": samples, "notes": len(notes), "machine_change": change},
-        )
+            cool = "Let the machine cool down, close" if change is not None and change >= SLOWED else "Close"
+            yield Finding(
+                rule="unsteady",
+                level="warning",
+                title=f"The samples of {units.quote(measurement.name)} are not steady",
+                found=f"{'; '.join(notes)}. {_describe_machine(change)}",
+                why="The median says more about the moment of the run than about the policy.",
+                do=f"{cool} other programs, and measure again.",
+                evidence={"samples": samples, "notes": len(notes), "machine_change": change},
+            )
+
+
+def describe_growth(of: str, grown: Growth, change: float | None = None) -> Finding:
+    """Return the finding on calls of ``of`` that grow; ``change``: of the machine meanwhile, as in `Samples`."""
+    why = "Something grows with each call, such as a history or a list"
+    if change is None and not grown.resets:
+        why += "; or the machine slows down, which heat does until it reaches a level"
+    return Finding(
+        rule="calls-grow",
+        level="warning",
+        title=f"The calls of {of} take longer and longer",
+        found=f"{grown.words}. {_describe_machine(change)}",
+        why=f"{why}. No median stands for such calls.",
+        do="Find what stays from call to call, and limit it or empty it, with reset() between episodes.",
+        evidence={"samples": grown.calls, "resets": grown.resets, "machine_change": change},
+    )
+
+
+def _describe_machine(change: float | None) -> str:
+    if change is None:
+        return "Whether the CPU's clock fell was not looked at."
+    longer = f"{percent(abs(change - 1))} {'longer' if change > 1 else 'less'}"
+    return f"A fixed piece of work between the calls took {longer} at the end than at the start."
 
 
 def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from strobe.core.report.document import Document
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
-from strobe.core.results.call_times import find_filled_calls
+from strobe.core.results.call_times import find_filled_calls, find_own_growth
 from strobe.core.results.data import Summary
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import RANDOM_WEIGHTS
@@ -103,6 +103,8 @@ def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
             f"{units.percent(few.calls)} of the calls take {units.percent(few.time)} of the time, "
             f"{units.short_ms(few.each_ms)} ms each. The mean of all calls is {units.short_ms(few.mean_ms)} ms.",
         )
+    if (grown := find_own_growth(m.samples)) is not None:
+        return f"The calls of {work} take longer and longer.", f"{grown.words}."
     for blocks in m.blocks:
         if (share := _share(m, blocks.total)) >= 0.5:
             inside = f" in {_add_article(blocks.path[-1])}" if blocks.path else ""
