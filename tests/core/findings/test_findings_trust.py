@@ -61,6 +61,7 @@ def test_what_is_found() -> None:
         "few-calls-work": {
             "each tenth fills a queue": ("few-calls-work", make_queue_result(10)),
             "each call is like the others": ("", make_queue_result(1)),
+            "two of three are slow": ("", make_calls([5.0, 100.0, 100.0], None, [])),
         },
         "few-samples": {
             "9 samples": ("few-samples", result(make_measurement({}, n=9))),

@@ -18,6 +18,7 @@ MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no 
 MUCH_OF_IT = 0.15  # share of the time in slow calls at equal distances, which a machine's hiccups do not have
 REGULAR = 0.8  # share of equal distances between slow calls
 _FEWEST = 2  # slow calls; one is a hiccup
+_FEWEST_TIMES = 6  # calls, of which less than half may be slow by chance; as many as a verdict needs
 GROWN = 1.2  # last calls over the first ones: less may be a drift of the machine
 EVEN = 1 / 7  # least share of the growth from each quarter to the next: a step has less, and so has heat in its end
 _FEWEST_GROWING = 20
@@ -43,7 +44,7 @@ class Filled(NamedTuple):
 
 def find_filled_calls(times: Sequence[float]) -> Filled | None:
     """Return the few calls that hold much of ``times`` (ms, in order); None if the typical call stands for all."""
-    if len(times) <= _FEWEST:
+    if len(times) < _FEWEST_TIMES:
         return None
     found = _find_slow_calls(times, SLOW * median(times), MUCH_OF_IT)
     return found or _find_slow_calls(times, SLOW * sorted(times)[len(times) // 4], MOST_OF_IT)
