@@ -71,7 +71,7 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
 def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
     for comparison in result.judged_comparisons():
         verdict, interval = comparison.verdict, comparison.verdict.interval
-        if verdict.kind != "inconclusive":
+        if verdict.kind != "inconclusive" or verdict.cause == "no loss":
             continue
         why = "The interval is wide enough to hide a difference that matters."
         do = f"Close other programs, plug in the power, and repeat with {verdict.longer}."
@@ -185,5 +185,20 @@ def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-RULES = (few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
-OF_COMPARISONS = (few_calls_work, other, unseen, inconclusive, unsteady, few_samples, stand_ins)
+def loss_not_finite(result: Result, _: Thresholds) -> Iterator[Finding]:
+    if bad := [measurement for measurement in result.measurements if measurement.losses_not_finite]:
+        named = units.join_names([units.quote(measurement.name) for measurement in bad])
+        count = sum(measurement.losses_not_finite for measurement in bad)
+        yield Finding(
+            rule="loss-not-finite",
+            level="warning",
+            title=f"The loss of {named} is infinite or not a number",
+            found=f"{units.count(count, 'call')} gave such a loss, of those in the warm-up and after it.",
+            why="A step with such a loss learns nothing, so its speed is of no use.",
+            do="Look for such numbers in the data, lower the learning rate, or train in float32.",
+            evidence={"calls": count, "gain_share": 1.0},  # before all else
+        )
+
+
+RULES = (loss_not_finite, few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (loss_not_finite, few_calls_work, other, unseen, inconclusive, unsteady, few_samples, stand_ins)

@@ -57,6 +57,8 @@ def answers(result: Result) -> list[str]:
 def _next_step(result: Result, m: Measurement) -> str | None:
     if find_filled_calls(m.samples.values) is not None:
         return "measure the method that makes a chunk, such as predict_action_chunk."
+    if m.losses_not_finite:
+        return None
     todo = next((finding.do for finding in result.findings if finding.rule == "biggest-part"), None)
     if todo:
         return f"{todo[:1].lower()}{todo[1:]}"
@@ -103,6 +105,9 @@ def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
             f"{units.percent(few.calls)} of the calls take {units.percent(few.time)} of the time, "
             f"{units.short_ms(few.each_ms)} ms each. The mean of all calls is {units.short_ms(few.mean_ms)} ms.",
         )
+    if m.losses_not_finite:
+        calls = units.count(m.losses_not_finite, "call")
+        return f"The loss of {work} is infinite or not a number: no time is given.", f"So it was in {calls}."
     if (grown := find_own_growth(m.samples)) is not None:
         return f"The calls of {work} take longer and longer.", f"{grown.words}."
     for blocks in m.blocks:

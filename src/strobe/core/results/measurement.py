@@ -211,6 +211,7 @@ class Measurement(Data):
     cadence: Cadence | None = Field(default=None, description="pace of the calls; None if they were back to back")
     compilation: Compilation | None = Field(default=None, description="what torch.compile did; None if nothing was")
     energy: Energy | None = Field(default=None, description="energy of a call; None if nobody looked")
+    losses_not_finite: int = Field(default=0, description="training passes with an infinite loss, or one not a number")
     notes: list[str] = Field(default_factory=list)
 
 
