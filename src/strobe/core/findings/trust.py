@@ -9,7 +9,7 @@ from strobe.core.findings.view import examined_measurements, ms, percent, whole_
 from strobe.core.results import units
 from strobe.core.results.answer import Result
 from strobe.core.results.call_times import Growth, find_filled_calls, find_own_growth
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.timeline.sections import STOPPED
 
@@ -23,9 +23,8 @@ def other(result: Result, _: Thresholds) -> Iterator[Finding]:
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
         if share > MAX_OTHER_SHARE:
             whole = whole_ms(measurement)
-            yield Finding(
+            yield warning(
                 rule="other-large",
-                level="warning",
                 title=f"{percent(share)} of the {measurement.phase} is in no named part",
                 found=f"{ms(whole * share)} of {ms(whole)} in {units.quote(measurement.name)} is 'other'; up to "
                 f"{percent(MAX_OTHER_SHARE)} is expected.",
@@ -56,9 +55,8 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
             if set(measurement.unseen.values()) != {STOPPED}:
                 advice.append("Read the parts from the variant that is not compiled.")
                 advice.append("--operators shows the kernels of this variant.")
-            yield Finding(
+            yield info(
                 rule="unseen-parts",
-                level="info",
                 title=f"{len(names)} part{units.plural(len(names))} of {units.quote(measurement.name)} could not be "
                 "timed",
                 found=f"{shown}: {reasons}.",
@@ -87,9 +85,8 @@ def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
         elif verdict.cause == "too short" or not interval.low <= 1 <= interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = f"Repeat with {verdict.longer}."
-        yield Finding(
+        yield warning(
             rule="inconclusive",
-            level="warning",
             title=f"{units.quote(comparison.candidate)} against {units.quote(comparison.baseline)} is inconclusive",
             found=verdict.text,
             why=why,
@@ -106,9 +103,8 @@ def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             yield describe_growth(units.quote(measurement.name), grown, change)
         elif notes and samples >= thresholds.few_samples:  # with few samples `few_samples` says what they are about
             cool = "Let the machine cool down, close" if change is not None and change >= SLOWED else "Close"
-            yield Finding(
+            yield warning(
                 rule="unsteady",
-                level="warning",
                 title=f"The samples of {units.quote(measurement.name)} are not steady",
                 found=f"{'; '.join(notes)}. {_describe_machine(change)}",
                 why="The median says more about the moment of the run than about the policy.",
@@ -122,9 +118,8 @@ def describe_growth(of: str, grown: Growth, change: float | None = None) -> Find
     why = "Something grows with each call, such as a history or a list"
     if change is None and not grown.resets:
         why += "; or the machine slows down, which heat does until it reaches a level"
-    return Finding(
+    return warning(
         rule="calls-grow",
-        level="warning",
         title=f"The calls of {of} take longer and longer",
         found=f"{grown.words}. {_describe_machine(change)}",
         why=f"{why}. No median stands for such calls.",
@@ -158,9 +153,8 @@ def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
     if result.subject.stand_ins:
-        yield Finding(
+        yield info(
             rule="stand-ins",
-            level="info",
             title="A part of the measured work is a placeholder",
             found="; ".join(result.subject.stand_ins),
             why="The placeholder has the same shape, but the robot will run the original.",
@@ -172,9 +166,8 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
 def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         if (few := find_filled_calls(measurement.samples.values)) is not None:
-            yield Finding(
+            yield warning(
                 rule="few-calls-work",
-                level="warning",
                 title=f"{percent(few.calls)} of the calls of {units.quote(measurement.name)} take {percent(few.time)} "
                 "of its time",
                 found=f"These calls take {ms(few.each_ms)} each; the median is {ms(whole_ms(measurement))}, the mean "
@@ -189,9 +182,8 @@ def loss_not_finite(result: Result, _: Thresholds) -> Iterator[Finding]:
     if bad := [measurement for measurement in result.measurements if measurement.losses_not_finite]:
         named = units.join_names([units.quote(measurement.name) for measurement in bad])
         count = sum(measurement.losses_not_finite for measurement in bad)
-        yield Finding(
+        yield warning(
             rule="loss-not-finite",
-            level="warning",
             title=f"The loss of {named} is infinite or not a number",
             found=f"{units.count(count, 'call')} gave such a loss, of those in the warm-up and after it.",
             why="A step with such a loss learns nothing, so its speed is of no use.",
