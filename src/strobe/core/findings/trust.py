@@ -180,8 +180,8 @@ def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 def loss_not_finite(result: Result, _: Thresholds) -> Iterator[Finding]:
     if bad := [measurement for measurement in result.measurements if measurement.losses_not_finite]:
-        named = units.join_names([units.quote(measurement.name) for measurement in bad])
-        count = sum(measurement.losses_not_finite for measurement in bad)
+        named = units.join_names([units.quote(each.name) for each in bad])
+        count = sum(each.losses_not_finite for each in bad)
         yield warning(
             rule="loss-not-finite",
             title=f"The loss of {named} is infinite or not a number",

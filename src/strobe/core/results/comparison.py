@@ -18,8 +18,7 @@ class Verdict(Data):
     kind: Literal["faster", "slower", "no difference shown", "inconclusive"]
     cause: Literal["noise", "too few", "too short", "a queue", "no numbers", "no loss"] = Field(
         default="noise",
-        description="why 'inconclusive': wide samples, too few, a run too short, a few slow calls, empty outputs, or no "
-        "finite loss",
+        description="why 'inconclusive': wide samples, too few, too short a run, slow calls, no output, no finite loss",
     )
     ratio: Finite
     interval: Interval

@@ -21,7 +21,7 @@ from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, Session
 from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES, judge
 from strobe.core.studies.shared.progress import Reporter, Silent
-from strobe.core.studies.verify_outputs import IN_ROW, compare_in_row
+from strobe.core.studies.verify_outputs import IN_ROW, judge_in_row
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import Target
 from strobe.core.subjects.subject import ActingSubject, Phase, Subject
@@ -135,16 +135,13 @@ def _judge_by_request(result: CompareResult, subject: Subject, guard: Guard | No
             if not comparison.broken and isinstance(subject, CallableSubject) and result.status == "complete":
                 names = (comparison.baseline, comparison.candidate)
                 first, second = (each for name in names for each in subject.targets if each.name == name)
-                if (row := compare_in_row(subject, first, second)) is not None:
-                    _judge_row(comparison, row, guard)
+                if first.before or second.before:
+                    _record_row(comparison, judge_in_row(subject, first, second, guard))
         elif agreement is not None:
             add_note(agreement, NO_GUARD)
 
 
-def _judge_row(comparison: Comparison, row: Check, guard: Guard) -> None:
-    """Have calls in a row, without a reset between them, break or keep what single calls have held."""
-    if not row.broken:
-        record_judgement(row, guard)
+def _record_row(comparison: Comparison, row: Check) -> None:
     if row.broken:
         comparison.agreement = row.agreement or comparison.agreement
         comparison.broken = f"in calls in a row, without a reset between them: {row.broken}"

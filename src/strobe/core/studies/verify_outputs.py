@@ -82,14 +82,9 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
     return result
 
 
-def compare_in_row(subject: CallableSubject, first: Target, second: Target) -> Check | None:
-    """Compare calls in a row, after a reset before the first of them alone: what is kept from one shows in the next.
-
-    None where neither target has a reset: then no call is preceded by one. A call that fails breaks the guard.
-    """
-    if first.before is None and second.before is None:
-        return None
-    check, row = Check(name=second.name, treatments=[], effect="lossy", guard=""), range(IN_ROW)
+def judge_in_row(subject: CallableSubject, first: Target, second: Target, guard: Guard) -> Check:
+    """Judge calls in a row, with a reset before the first of them alone: what is kept from one shows in the next."""
+    check, row = Check(name=second.name, treatments=[], effect="lossy", guard=str(guard)), range(IN_ROW)
     try:
         pairs = list(zip(_numbers(subject, first, row), _numbers(subject, second, row), strict=True))
     except UserError as error:
@@ -98,7 +93,7 @@ def compare_in_row(subject: CallableSubject, first: Target, second: Target) -> C
     if alike := _comparable_numbers(check, pairs, first.name):
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
-        note_uncompared(check.agreement, pairs)
+        record_judgement(check, guard)
     return check
 
 

@@ -355,13 +355,5 @@ def growing_calls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 
 RULES = (
-    lost_events,
-    growing_calls,
-    slow_loop,
-    never_moves,
-    unfinished_call,
-    starvation,
-    poisoned_delay,
-    seam_jumps,
-    stamps,
-)
+    lost_events, growing_calls, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps,
+)  # fmt: skip
