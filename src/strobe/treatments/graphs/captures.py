@@ -19,7 +19,6 @@ import torch
 
 from strobe.core.devices.accelerators import Pool, number_device
 from strobe.core.errors import UserError
-from strobe.core.subjects.subject import Subject
 
 Run = Callable[[], object]
 
@@ -34,10 +33,10 @@ class Cuda:
     def __init__(self) -> None:
         self.pools: list[Pool] = []
 
-    def require(self, subject: Subject, what: str) -> None:
-        """Raise UserError if the subject is not on CUDA."""
-        if subject.device.type != "cuda":
-            raise UserError(f"graph={what} needs CUDA, but {subject.info.name} is on {subject.device.type}")
+    def require(self, device: torch.device, what: str) -> None:
+        """Raise UserError if ``device`` is not CUDA's."""
+        if device.type != "cuda":
+            raise UserError(f"graph={what} needs CUDA, but the policy is on {device.type}")
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         """Warm up, and capture ``run``. An exception of either is raised unchanged, and nothing is left in capture."""

@@ -153,9 +153,12 @@ class CudaGraph(Treatment, key="graph"):
     def pools(self, device: torch.device) -> Sequence[Pool]:
         return self.capture.pools
 
+    def check_device(self, device: torch.device) -> None:
+        self.capture.require(device, self.what)
+
     def apply(self, subject: Subject) -> Undo:
         policy = require_policy(subject)
-        self.capture.require(subject, self.what)
+        self.check_device(subject.device)
         if self._regions is None or self._module is not subject.module:
             self._regions, self._module = Regions(self.what, policy, self.capture), subject.module
         regions = self._regions
