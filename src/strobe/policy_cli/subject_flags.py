@@ -228,13 +228,9 @@ def check_device_name(name: str) -> None:
 
 
 def find_device(subject: SubjectFlags, named: str | None) -> torch.device | None:
-    """Return where ``subject`` will run, which imports torch; None where only its checkpoint or its function knows.
+    """Return where ``subject`` will run; None where only its checkpoint or its function knows. Imports torch.
 
-    Args:
-        named: by --device.
-
-    Raises:
-        UserError: a device that is not here.
+    ``named`` is the value of --device. Raises UserError for a device that is not here.
     """
     from lerobot.utils.device_utils import auto_select_torch_device
     from torch import device
