@@ -260,8 +260,7 @@ def chunk_section(result: EvaluateResult) -> Section:
         row = [variant.name, _append_interval(median, chunk.ms.interval), units.rate(chunk.hz)]
         row += [_append_interval(units.number(chunk.times, 3), chunk.times_interval)]
         for part in map(chunk.parts.get, names):
-            share = f" ({units.percent(part / chunk.ms.median)})" if part is not None and chunk.ms.median else ""
-            row.append(None if part is None else f"{units.rate(part)}{share}")
+            row.append(None if part is None else f"{units.rate(part)} ({units.percent(part / (chunk.ms.median or 1))})")
         rows.append(Row(row, "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows)
     rounds = min(chunk.ms.n for _, chunk in measured)
