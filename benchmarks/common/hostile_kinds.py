@@ -227,7 +227,7 @@ def _trials(folder: Path) -> Path:
 
 
 def _read_trials(file: Path) -> Any:
-    from strobe.trials.sheet import SheetLimits, read_sheet
+    from strobe.trials.judge import SheetLimits, read_sheet
 
     return len(read_sheet(file, SheetLimits(6, 30.0)))
 
@@ -282,9 +282,9 @@ def _message(folder: Path) -> Path:
 
 
 def _read_message(file: Path) -> Any:
-    from strobe.servers.protocols import groot_messages, openpi_messages
+    from strobe.servers.protocols import groot_messages, openpi
 
-    openpi_messages.decode(file.read_bytes())
+    openpi.decode(file.read_bytes())
     return len(groot_messages.decode(file.read_bytes()))
 
 

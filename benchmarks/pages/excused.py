@@ -24,7 +24,6 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"levers=auto", "it compiles training steps, minutes on a CPU; tests/treatments/test_levers.py has it"),
     (r"tune .*env\.type=metaworld", "MetaWorld's images take minutes without a card"),
     (r"^torchrun", "it starts several processes of a training, which tests/train does"),
-    (r"^strobe tour", "benchmarks/first_hour.py runs it"),
     (r"--policy.type=(groot|xvla)", "its config is read from the Hub"),
 )  # fmt: skip
 # Packages that a command needs, which the locked environment may lack.

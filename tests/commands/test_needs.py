@@ -55,7 +55,7 @@ NEEDS = {
         f"train {TRAINED}data --output_dir=file/x", "preflight --dataset.root=data --fix_data=file/x",
     ],
 }  # fmt: skip
-LIGHT = {"budget", "diff", "doctor", "history", "replay", "report", "tour", "trials"}  # they load no policy from flags
+LIGHT = {"budget", "diff", "doctor", "history", "replay", "report", "trials"}  # they load no policy from flags
 
 
 @pytest.mark.parametrize(("said", "words"), [(said, words) for said, all in NEEDS.items() for words in all])

@@ -294,16 +294,16 @@ def timed_answers(result: EvaluateResult) -> list[str]:
     by_setting = groups(result)
     if len(by_setting) > 1:
         return _compare_settings(result, by_setting)
-    first, *others = result.variants
+    first, rows = result.variants[0], next(iter(by_setting.values()))
+    others = [row for row in rows if row[0] is not first]
     if not others:
         success = first.together.success
         return [
             f"{result.subject.name} succeeds in {success.successes} of {units.count(success.episodes, 'episode')}.",
             f"Success rate {rates.rate(success)} in {result.environment}, {first.name}.",
         ]
-    rows = next(iter(by_setting.values()))
-    worse, undecided = (next((row for row in rows if _kind(row[0]) == kind), None) for kind in ("worse", "undecided"))
-    variant, timing = worse or undecided or rows[-1]
+    worse, undecided = (next((row for row in others if _kind(row[0]) == kind), None) for kind in ("worse", "undecided"))
+    variant, timing = worse or undecided or others[-1]
     latency, before = _latency(timing), rates.share(first.together.success)
     if worse is not None:
         head = f"{latency} of latency cuts success from {before} to {rates.share(variant.together.success)}."

@@ -239,10 +239,8 @@ def find_device(subject: SubjectFlags, named: str | None) -> torch.device | None
 
     named = dict(pairs(getattr(subject, "overrides", ()))).get("--device") or named
     check_device(named)
-    if named is not None:
-        return device(named)
-    if isinstance(subject, ModelFlags):
-        return device("cpu")
+    if named is not None or isinstance(subject, ModelFlags):
+        return device(named or "cpu")
     chosen = auto_select_torch_device()
     return chosen if chosen.type == "cpu" or subject.type else None
 

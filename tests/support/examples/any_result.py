@@ -34,7 +34,8 @@ from strobe.tune.results import TuneResult
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
 TEXT = st.text(max_size=12)
-NUMBER = st.floats(-1e100, 1e100)
+LARGEST = 1e100  # of a figure
+NUMBER = st.floats(-LARGEST, LARGEST)
 SCALAR = st.one_of(TEXT, st.booleans(), st.integers(-(2**53), 2**53), NUMBER, st.none())
 
 # Names of numbers → what they may be, the first that fits. All others are times, sizes and rates.
@@ -75,7 +76,8 @@ def _field_strategy(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
         strategy = st.lists(made, max_size=MOST) if record.many else st.none() | made
     least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
     most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-    if (least, most) not in ((None, None), (0, None)):  # those of a name are of its size
+    # Those of a name are of its size.
+    if (least, most) not in ((None, None), (0, None)) and most != LARGEST:
         bounded: Any = st.integers if field.annotation is int else st.floats
         strategy = bounded(least, most)
     if field.is_required() or field.annotation is datetime:  # whose default is another one each time
