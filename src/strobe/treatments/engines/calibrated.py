@@ -85,8 +85,9 @@ class CalibratedPart(_Calibrated, key="int8_engine"):
             raise UserError(f"int8_engine={self.engine}: only openvino supports it")
         super().__post_init__()
 
-    def _require(self, device: torch.device) -> None:
-        super()._require(device)
+    def check_device(self, device: torch.device) -> None:
+        """Raise UserError off the CPU, and without OpenVINO or NNCF."""
+        super().check_device(device)
         require_nncf()
 
 
@@ -114,8 +115,9 @@ class Float8Part(_Calibrated, key="engine"):
         traits.layers, traits.left_out = self._layers, list(self._skipped)
         return traits
 
-    def _require(self, device: torch.device) -> None:
-        super()._require(device)
+    def check_device(self, device: torch.device) -> None:
+        """Raise UserError off a card that has float8, and without torch-tensorrt or ModelOpt."""
+        super().check_device(device)
         require_fp8(device)
         try:
             importlib.import_module(f"{MODELOPT}.torch.quantization")

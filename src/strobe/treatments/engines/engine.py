@@ -120,7 +120,7 @@ class PartInEngine(Treatment, key="engine"):
     def apply(self, subject: Subject) -> Undo:
         if "*" in self.part:
             return self._apply_each(subject, PartInEngine.apply)
-        self._require(subject.device)
+        self.check_device(subject.device)
         part = find_part(subject.module, self.part)
         self._prepare(subject, part)
         inner = part.forward
@@ -175,7 +175,7 @@ class PartInEngine(Treatment, key="engine"):
         """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
         return precision_name(precision)
 
-    def _require(self, device: torch.device) -> None:
+    def check_device(self, device: torch.device) -> None:
         self._engine.require(device)
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
