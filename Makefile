@@ -71,7 +71,7 @@ notebook: env ## run docs/notebook.ipynb and write its outputs
 	@$(BIN)/python scripts/notebook.py
 
 tour: env ## from nothing to insight: record, break down, compare
-	@$(BIN)/strobe tour $(ARGS)
+	@$(BIN)/python scripts/tour.py $(ARGS)
 
 lint: env ## check style, formatting, types and the floors, all of them even if one fails
 	@failed=0; for check in "ruff check ." "ruff format --check ." "python -m pyright $(TYPED)" lint-imports; do \

@@ -34,6 +34,7 @@ from rich.table import Table
 
 from strobe.core.measure.verdicts import FEWEST_PAIRS
 
+TOUR = str(Path(__file__).resolve().parents[1] / "scripts" / "tour.py")
 TOUR_S = {"rest": 180.0, "busy": 480.0}
 STOPS = {
     "rest": ("breakdown", "compare", "train", "rollout", "evaluate", "tune", "preflight"),
@@ -64,8 +65,9 @@ class Ran:
 
 
 def run(argv: list[str], folder: Path) -> Ran:
-    """Run a command of Strobe, whose runs go to ``folder``."""
-    command = [sys.executable, "-u", "-m", "strobe", *argv, f"--output_dir={folder}"]
+    """Run a command of Strobe, or the tour, whose runs go to ``folder``."""
+    program = argv if argv[0] == TOUR else ["-m", "strobe", *argv]
+    command = [sys.executable, "-u", *program, f"--output_dir={folder}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     start = last = time.perf_counter()
     silences, lines = [], ["its start"]
@@ -139,7 +141,7 @@ def plan_commands(recipe: Path, *, quick: bool) -> dict[str, tuple[list[str], fl
         "breakdown": (["breakdown", *timed], 4 * seconds + 60),
         "compare": (["compare", *timed, "--variant", "kept: memory=kept"], 4 * seconds + 60),
         "verify": (["verify", *ACT, f"--recipe={recipe}", f"--seconds={verify_s:g}"], 3 * verify_s),
-        "tour": (["tour", "--tiny=true"] if quick else ["tour"], 0.0),
+        "tour": ([TOUR, "--tiny=true"] if quick else [TOUR], 0.0),
     }
 
 

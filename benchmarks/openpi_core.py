@@ -1,6 +1,7 @@
 """Strobe's core in openpi's own environment, without LeRobot: is its pi0.5 broken down, compared and verified there?
 
-Run it with openpi's interpreter, in which Strobe is installed without an extra (docs/coming-from/openpi.md):
+Run it with openpi's interpreter, in which Strobe is installed without an extra, and packages/strobe_openpi
+(docs/coming-from/openpi.md):
 
     openpi-env/bin/python benchmarks/openpi_core.py
 
@@ -30,7 +31,8 @@ import numpy as np
 import torch
 from common.shared import could_not_run, finish
 
-from strobe.treatments.openpi import EXACT
+import strobe_openpi
+from strobe_openpi import EXACT
 
 SECONDS, QUICK_S = 10.0, 3.0
 SIDE, TOKENS = 28, 12
@@ -107,11 +109,10 @@ def apply_treatments(given: Any, treatments: str, steps: int | None = None) -> t
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from support.devices.replayed_graph import Replayed
 
-    from strobe.treatments import openpi
     from strobe.treatments.graphs.graph import CudaGraph
 
     played = Replayed()
-    return played, openpi.apply_treatments(
+    return played, strobe_openpi.apply_treatments(
         given, treatments, steps=steps, replacing={"graph": CudaGraph("chunk", played)}
     )
 

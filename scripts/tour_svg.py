@@ -1,4 +1,4 @@
-"""The picture of the tour in README.md: what `strobe tour` prints, as an SVG of a terminal.
+"""The picture of the tour in README.md: what `make tour` prints, as an SVG of a terminal.
 
     python scripts/tour_svg.py [--stops=2,3] [--of FOLDER]
 
@@ -63,8 +63,8 @@ def main() -> int:
 
 
 def run_tour(folder: Path, last: int) -> None:
-    """Run `strobe tour` in ``folder`` until stop ``last`` is done. Raises RuntimeError where it fails."""
-    command = [sys.executable, "-u", "-m", "strobe", "tour"]  # a pipe would hold the headings back
+    """Run the tour in ``folder`` until stop ``last`` is done. Raises RuntimeError where it fails."""
+    command = [sys.executable, "-u", str(ROOT / "scripts" / "tour.py")]  # a pipe would hold the headings back
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as tour:
         assert tour.stdout is not None
         for line in tour.stdout:
@@ -89,7 +89,7 @@ def picture(folder: Path, stops: list[tuple[int, str, str]]) -> str:
         command = shlex.join(answer.command).replace(str(folder), FOLDER)
         console.print(Text(f"$ {command}"), highlight=False)
         render_brief(document(answer), console)
-    drawn = console.export_svg(title="strobe tour", unique_id="tour")
+    drawn = console.export_svg(title="make tour", unique_id="tour")
     # Without its fonts from the network: a reader's own does.
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
 

@@ -227,7 +227,7 @@ def _trials(folder: Path) -> Path:
 
 
 def _read_trials(file: Path) -> Any:
-    from strobe.trials.sheet import SheetLimits, read_sheet
+    from strobe.trials.judge import SheetLimits, read_sheet
 
     return len(read_sheet(file, SheetLimits(6, 30.0)))
 

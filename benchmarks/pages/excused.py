@@ -22,7 +22,6 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"trained/checkpoints", "a checkpoint that the page trains for minutes"),
     (r"tune .*env\.type=metaworld", "MetaWorld's images take minutes without a card"),
     (r"^torchrun", "it starts several processes of a training, which tests/train does"),
-    (r"^strobe tour", "benchmarks/first_hour.py runs it"),
     (r"--policy.type=(groot|xvla)", "its config is read from the Hub"),
 )  # fmt: skip
 # Packages that a command needs, which the locked environment may lack.

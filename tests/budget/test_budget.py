@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.budget import figures as budget
+from strobe.budget.command import budget as budget_of
 from strobe.budget.results import Latency
-from strobe.budget.run import budget as budget_of
 from strobe.core.treatments.spec import table
 from strobe.ladder.results import Need
 

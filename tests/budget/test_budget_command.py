@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.examples.runs import act
 
+from strobe.budget.command import budget
 from strobe.budget.results import Budget
-from strobe.budget.run import budget
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.core.measure.statistics import summarise

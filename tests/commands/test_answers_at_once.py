@@ -101,7 +101,6 @@ WRONG: list[tuple[list[str], str]] = [
     (["replay", "/no/run", "--drews=3"], "did you mean --draws?"),
     (["record", "--root=x", "--env=metawrld"], "did you mean 'metaworld'?"),
     (["doctor", "--only=nois"], "did you mean 'noise'?"),
-    (["tour", "--fresch=true"], "did you mean --fresh?"),
     (["budget", "/no/run"], "/no/run"),
     (["report", "--depht=2", "x"], "--depht"),
     (["diff", "/no/run", "/no/other"], "/no/run"),

@@ -25,12 +25,11 @@ from strobe.core.studies.shared.progress import Silent
 from strobe.dataloader import encodings, preparation, process
 from strobe.dataloader import run as search
 from strobe.dataloader.bench import Bench
-from strobe.dataloader.caches import caches
 from strobe.dataloader.encodings import ImageFormat
 from strobe.dataloader.preparation import StepNeeds, read_dataset_facts
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import LoaderSettings, Rate, StepNeed
-from strobe.dataloader.run import changes, measure_what_ifs
+from strobe.dataloader.run import caches, changes, measure_what_ifs
 from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
 from strobe.dataloader.train_loader import (
     KeptSamples,

@@ -22,7 +22,6 @@ ALWAYS = {0, 2, 130}  # the end, wrong input, Ctrl-C: of `main` for every comman
 HELPERS = {"strobe.history.gates", "strobe.rollout.command"}  # modules of cli/ in which a command's exit code is set
 # Where a study marks its answer 'failed', for which the exit code is 1.
 STUDIES = {"rehearse": "rollout", "optimize": "ladder"}
-STOPS = ("breakdown", "compare", "train", "rehearse", "evaluate")  # whose exit codes the tour hands on
 
 
 def parse_module(module: str) -> ast.Module:
@@ -58,8 +57,6 @@ def holds(node: ast.AST, text: str) -> bool:
 @cache
 def exit_codes(command: str) -> frozenset[int]:
     """A command's exit codes as its code has them."""
-    if command == "tour":
-        return frozenset().union(*map(exit_codes, STOPS))
     tree = parse_module(commands()[command].module)
     found = ALWAYS | find_set_codes(tree)
     for node in ast.walk(tree):

@@ -12,7 +12,7 @@ import torch
 from support.checks.presence import require_value
 from support.fakes.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
-from strobe.budget.run import budget
+from strobe.budget.command import budget
 from strobe.core.errors import UserError
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.guard import Guard, Guards

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.replay.longest import FEWEST, chance_of_longer
+from strobe.replay.run import FEWEST, chance_of_longer
 
 LAWS = {
     "light": lambda random, count: 300 * np.exp(0.1 * random.standard_normal(count)),

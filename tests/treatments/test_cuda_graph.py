@@ -28,8 +28,7 @@ from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs import graph, regions
-from strobe.treatments.graphs.captures import Cuda
-from strobe.treatments.graphs.graph import CudaGraph
+from strobe.treatments.graphs.graph import Cuda, CudaGraph
 from strobe.treatments.graphs.host_work import Host
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision

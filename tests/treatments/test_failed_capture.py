@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.treatments.graphs import captures
+from strobe.treatments.graphs import graph as captures
 
 
 class Model:

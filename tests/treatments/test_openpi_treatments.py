@@ -15,12 +15,13 @@ import torch
 from support.devices.replayed_graph import Replayed
 from torch import Tensor, nn
 
+import strobe_openpi
 from strobe.core.errors import UserError
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Treatment, Undo
-from strobe.treatments import openpi
 from strobe.treatments.flow.prefix_cache import PrefixCache
 from strobe.treatments.graphs.graph import CudaGraph
+from strobe_openpi import treatments
 
 
 def openpis_times(steps: int) -> list[float]:
@@ -119,7 +120,7 @@ def sample_with_seed(model: Any, seed: int) -> Tensor:
 
 
 def apply_treatments(model: Any, played: Replayed, **more: Any) -> Any:
-    return openpi.apply_treatments(model, "graph=chunk", replacing={"graph": CudaGraph("chunk", played)}, **more)
+    return strobe_openpi.apply_treatments(model, "graph=chunk", replacing={"graph": CudaGraph("chunk", played)}, **more)
 
 
 class Doubling(Treatment):
@@ -135,7 +136,7 @@ class Doubling(Treatment):
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 7, 10, 30])
 def test_times_are_those_that_openpi_adds_up(steps: int):
-    assert openpi.times(steps) == openpis_times(steps)
+    assert treatments.times(steps) == openpis_times(steps)
 
 
 def test_a_graph_of_the_whole_call_has_the_bits_of_openpis_own_and_draws_the_same_noise(model: Any):
@@ -181,7 +182,7 @@ def test_a_model_that_samples_in_another_way_is_refused(model: Any, monkeypatch:
 
 
 def test_the_first_call_is_held_against_the_model_without_any_treatment(model: Any):
-    on = openpi.apply_treatments(model, "masks=once", replacing={"masks": Doubling()})
+    on = strobe_openpi.apply_treatments(model, "masks=once", replacing={"masks": Doubling()})
     for _ in range(2):  # it is refused until it was right once
         with pytest.raises(UserError, match="not exact"):
             sample_with_seed(model, 1)
@@ -192,12 +193,12 @@ def test_the_first_call_is_held_against_the_model_without_any_treatment(model: A
 def test_what_is_not_shown_to_be_exact_is_refused(model: Any):
     for wrong in ("padding=trimmed", "graph=loop"):
         with pytest.raises(UserError, match="not for openpi's model"):
-            openpi.apply_treatments(model, wrong)
+            strobe_openpi.apply_treatments(model, wrong)
     for other in (nn.Linear(2, 2), type("Derived", (PI0Pytorch,), {"__module__": __name__})()):
         with pytest.raises(UserError, match="pass openpi's PI0Pytorch"):
-            openpi.apply_treatments(other, "masks=once")
+            strobe_openpi.apply_treatments(other, "masks=once")
     with pytest.raises(UserError, match="at least 1"):
-        openpi.apply_treatments(model, "graph=chunk", steps=0)
+        strobe_openpi.apply_treatments(model, "graph=chunk", steps=0)
     on = apply_treatments(model, Replayed(warmups=1), steps=5)
     with pytest.raises(UserError, match="for 5 denoising steps, not 10"):
         sample_with_seed(model, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, good, info, warning
 from strobe.dataloader.results import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 
 MIN_ENCODING_GAIN = 1.2  # × the samples per second of the original dataset: with less, encoding it again hardly pays
@@ -21,9 +21,8 @@ def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | N
 def failing_own_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     own = _users_case(answer)[2]
     if own is not None and own.status in ("refused", "failed"):
-        yield Finding(
+        yield warning(
             rule="own-loader-fails",
-            level="warning",
             title="A loader with your flags does not run here",
             found=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
             why="lerobot-train would start, and end when a worker dies, perhaps after hours.",
@@ -66,9 +65,8 @@ def sufficient_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         return
     own = recommended.own
     if own is not None and own.interval is not None and own.interval.low >= need.samples_per_s:
-        yield Finding(
+        yield good(
             rule="loader-feeds-step",
-            level="good",
             title=f"Your loader feeds the step: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
             found=f"It delivers {_span(own)}.",
             why="The step is slower than the loader, so data does not limit the training.",
@@ -93,9 +91,8 @@ def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Iterator[Finding]
         )
         do += "that was tried, the rate still grew."
     idle = 1 - chosen.samples_per_s / needed
-    yield Finding(
+    yield warning(
         rule="no-loader-feeds-step",
-        level="warning",
         title=f"No loader {which} feeds the step: the best delivers {chosen.samples_per_s:,.1f} samples/s of "
         f"{needed:,.1f}",
         found=f"{_span(chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
@@ -137,9 +134,8 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     ]
     if losses:
         loss, few, few_rate, many, many_rate = max(losses, key=lambda pair: pair[0])
-        yield Finding(
+        yield info(
             rule="more-workers-slower",
-            level="info",
             title=f"More workers are slower: {many.num_workers} deliver {100 * loss:.0f} % less than {few.num_workers}",
             found=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} (prefetch "
             f"{few.prefetch_factor}, {answer.machine.cores} cores).",
@@ -198,9 +194,8 @@ def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     if best.bytes_per_hour and as_is.bytes_per_hour:
         size = f", at {best.bytes_per_hour / as_is.bytes_per_hour:.1f} × the size on disk"
     quality = f", {best.psnr_db:.1f} dB PSNR" if best.psnr_db is not None else ""
-    yield Finding(
+    yield info(
         rule="encoding-faster",
-        level="info",
         title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
         found=f"{_span(rate)} vs {_span(own)} for the present encoding{size}{quality}.",
         why="The workers spend most of their time on decoding.",

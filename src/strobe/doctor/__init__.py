@@ -1,1 +1,1 @@
-"""`strobe doctor` and `strobe tour`: can this machine be trusted?"""
+"""`strobe doctor`: can this machine be trusted?"""

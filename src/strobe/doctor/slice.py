@@ -1,4 +1,4 @@
-"""`strobe doctor` and `strobe tour`."""
+"""`strobe doctor`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ SLICE = Slice(
             START,
             "checks noise, other load, loaders and tools; says what to install",
             "strobe.doctor.command",
-        ),
-        Command(
-            "tour",
-            START,
-            "everything once, with no data of yours: record, break down, compare, train, rehearse, evaluate",
-            "strobe.doctor.tour_command",
         ),
     ),
     kinds={

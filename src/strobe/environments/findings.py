@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, VerifyResult
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.environments.results import Environment, PassDifference, StageDifference
 
 Compared = CompareResult | VerifyResult
@@ -50,9 +50,8 @@ def settings_differ(result: Compared, _: Thresholds) -> Iterator[Finding]:
         if one.settings:
             named = "; ".join(setting.words for setting in one.settings[:3])
             more = f"; and {len(one.settings) - 3} more" if len(one.settings) > 3 else ""
-            yield Finding(
+            yield warning(
                 rule="settings-differ",
-                level="warning",
                 title=f"'{one.candidate}' reads the same checkpoint with other settings",
                 found=f"{named}{more}.",
                 why=CAUSES["setting"],
@@ -92,9 +91,8 @@ def trains_differently(result: CompareResult, _: Thresholds) -> Iterator[Finding
     for pair in result.comparisons if result.environments else ():
         same = pair.gradient
         if same is not None and same.error is not None and same.error > GRADIENT_ERROR:
-            yield Finding(
+            yield warning(
                 rule="trains-differently",
-                level="warning",
                 title=f"A training step in '{pair.candidate}' has another gradient",
                 found=f"The gradients differ by {same.error:.2g} of their length (cosine {same.cosine:.6f}), the "
                 f"losses by {same.loss_error or 0.0:.2g} of the loss.",

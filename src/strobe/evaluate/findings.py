@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.evaluate.pairs import time_in_words
 from strobe.evaluate.results import EvaluateResult
 
@@ -14,9 +14,8 @@ from strobe.evaluate.results import EvaluateResult
 def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
     if result.variants and not _any_success(result):
         episodes = sum(variant.together.success.episodes for variant in result.variants)
-        yield Finding(
+        yield warning(
             rule="evaluation-never-succeeds",
-            level="warning",
             title=f"No variant ever succeeds in {result.environment}",
             found=f"0 of {episodes} episodes, over {units.count(len(result.variants), 'variant')}.",
             why="If nothing succeeds, no success can be lost. A verdict of 'not worse' then says nothing about the "
@@ -34,9 +33,8 @@ def undecided_variants(result: EvaluateResult, _: Thresholds) -> Iterator[Findin
         count, possible_loss = len(open_pairs), max(-each.decision.interval.low for each in open_pairs.values())
         loss = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
         pairs = max(each.pairs for each in open_pairs.values())
-        yield Finding(
+        yield info(
             rule="evaluation-undecided",
-            level="info",
             title=f"{pairs} pairs are too few to decide {count} variant{units.plural(count)}",
             found=f"{loss} {result.foresight or ''}".strip(),
             why="An episode succeeds or fails, so a few episodes show only large differences.",

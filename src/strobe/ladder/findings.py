@@ -11,7 +11,7 @@ from strobe.core.findings.view import ms, number_in_words, percent, sigma, whole
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.data import Interval
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, good, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.ladder.results import InTime, Ladder, OptimizeResult, Try, TryOutcome
 
@@ -56,9 +56,8 @@ def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) ->
     if interval is not None and straddles(interval, ladder.target_ms):
         ci = f"; inconclusive: {100 * interval.level:.3g} % CI {ms(interval.low)} to {ms(interval.high)}"
     missing = took - ladder.target_ms
-    yield Finding(
+    yield warning(
         rule="target-missed",
-        level="warning",
         title=f"A chunk of {result.subject.name} takes {ms(took)}; {ladder.target_hz:g} Hz allows "
         f"{ms(ladder.target_ms)}",
         found=f"{ms(took)} per chunk, {at}{ci}.",
@@ -72,9 +71,8 @@ def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) ->
 
 def _unjudged_target(ladder: Ladder, judged: InTime) -> Iterator[Finding]:
     needed = f": --iterations={judged.needed}" if judged.needed else ""
-    yield Finding(
+    yield info(
         rule="target-not-judged",
-        level="info",
         title=f"{judged.chunks} chunks do not prove {ladder.target_hz:g} Hz",
         found=f"{judged.on_time} of {judged.chunks} chunks took {ms(ladder.target_ms)} or less.",
         why="A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.",
@@ -86,9 +84,8 @@ def _unjudged_target(ladder: Ladder, judged: InTime) -> Iterator[Finding]:
 def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]) -> Iterator[Finding]:
     slowest = sorted(values)[min(math.ceil(judged.asked * len(values)), len(values)) - 1]
     late_share = 1 - judged.share
-    yield Finding(
+    yield warning(
         rule="chunks-late",
-        level="warning",
         title=f"{percent(late_share)} of chunks are too late for {ladder.target_hz:g} Hz",
         found=f"The median is {ms(whole_ms(last))}, of {ms(ladder.target_ms)}; {percent(judged.asked)} of chunks take "
         f"up to {ms(slowest)}.",
@@ -103,9 +100,8 @@ def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Findi
     refused = [attempt for attempt in last_tries(ladder) if attempt.outcome == "guard"]
     if ladder is not None and refused:
         more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
-        yield Finding(
+        yield info(
             rule="guard-refused",
-            level="info",
             title=f"{units.capital(_pluralize_count(len(refused)))} changed the actions beyond the limits",
             found=f"{'; '.join(map(_refusal, refused[:_SHOWN]))}{more}; limits: {ladder.guard}.",
             why="The limits hold for this policy on these observations. With random weights, or on inputs that the "
@@ -204,9 +200,8 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
         limit, took = last.limit, whole_ms(last)
         lower = [f"all in {bound.dtype} would take at least {ms(bound.least_ms)}" for bound in limit.lower]
         share = limit.least_ms / took
-        yield Finding(
+        yield good(
             rule="at-the-limit",
-            level="good",
             title=f"'{last.name}' is at {percent(share)} of this machine's peak in {limit.dtype}",
             found=f"It takes {ms(took)}. Arithmetic and memory traffic need at least {ms(limit.least_ms)} of that at "
             f"the machine's measured peak, mostly in {limit.dtype}.",
@@ -226,9 +221,8 @@ def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
         part = max(limit.parts, key=lambda candidate: candidate.ms - candidate.least_ms)
         above, bound = part.ms - part.least_ms, f" (bound by {part.bound})" if part.bound else ""
         share = limit.least_ms / took
-        yield Finding(
+        yield info(
             rule="far-from-the-limit",
-            level="info",
             title=f"'{last.name}' is at {percent(share)} of this machine's peak; most time is lost in {part.part}",
             found=f"It takes {ms(took)}. Arithmetic and memory need {ms(limit.least_ms)} of that. {part.part} takes "
             f"{ms(part.ms)} and needs {ms(part.least_ms)}{bound}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Evidence, Finding
+from strobe.core.results.finding import Evidence, Finding, info, warning
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.results import OptimizeResult
 
@@ -15,9 +15,8 @@ MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude mo
 def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     for paired in result.episodes:
         if paired.kind == "worse":
-            yield Finding(
+            yield warning(
                 rule="episodes-worse",
-                level="warning",
                 title=f"{paired.candidate} is faster but succeeds less often in {paired.environment}",
                 found=f"{paired.sentence}.",
                 why="Its chunks are close to those of the baseline, but its episodes are not. The errors of many "
@@ -32,9 +31,8 @@ def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Iterator[Find
     for paired in result.episodes:
         open_question = paired.kind in ("no difference shown", "too few") and paired.by == "success"
         if open_question and paired.possible_drop > MAX_POSSIBLE_DROP:
-            yield Finding(
+            yield info(
                 rule="episodes-say-little",
-                level="info",
                 title=f"After {len(paired.pairs)} paired episodes success may still be "
                 f"{100 * paired.possible_drop:.0f} points lower",
                 found=f"{paired.sentence}.",
@@ -48,9 +46,8 @@ def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Iterator[Find
 def never_succeeds(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     for paired in result.episodes:
         if paired.by != "success" and paired.pairs:
-            yield Finding(
+            yield warning(
                 rule="never-succeeds",
-                level="warning",
                 title=f"Neither policy ever succeeds in {paired.environment}",
                 found=f"0 of {len(paired.pairs)} episodes succeed on either side. The verdict is on the reward.",
                 why="If nothing succeeds, no success can be lost. These episodes do not show that the robot acts the "

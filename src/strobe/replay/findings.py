@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.replay.results import Replayed, ReplayResult, figure_words, starved_chance_text
 from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged_recording
 
@@ -22,9 +22,8 @@ def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
             f"{figure_words(check.figure)}: {check.recorded:.4g} recorded, {check.low:.4g} to {check.high:.4g} replayed"
             for check in wrong
         )
-        yield Finding(
+        yield warning(
             rule="replay-differs",
-            level="warning",
             title="The replay does not reproduce the recorded run",
             found=f"{differences}.",
             why="Something delayed the run that neither its ticks nor its calls show, such as a thread that waited.",
@@ -47,9 +46,8 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
         seen = f"With {now} the robot was never sent an action."
     if least is None:
         most = max(trial.threshold for trial in result.tried)
-        yield Finding(
+        yield warning(
             rule="replay-starves",
-            level="warning",
             title="The robot starves with every queue threshold",
             found=f"{seen} With {most}, the largest threshold, it starves too.",
             why="A call takes longer than the remaining actions of a chunk last.",
@@ -59,9 +57,8 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
         )
     elif now is not None and least > now:
         chance = result.starves_chance
-        yield Finding(
+        yield warning(
             rule="replay-threshold",
-            level="warning",
             title=f"With --inference.queue_threshold={least} {starved_chance_text(chance)}",
             found=seen,
             why="A call begins when the queue holds that many actions, and they must last for the longest call. A "
@@ -100,9 +97,8 @@ def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     by_lerobot = column.settings.get("inference_delay") == "longest so far"
     if by_lerobot and assumed - result.delay >= MAX_DELAY_EXCESS:
         skipped = column.figures["skipped"].value or 0
-        yield Finding(
+        yield warning(
             rule="replay-delay",
-            level="warning",
             title=f"Real-Time Chunking assumes a delay of {assumed:.0f} actions; {result.delay} would be enough",
             found=f"RTC assumed {assumed:.0f} actions (median). 95 % of the calls after the first end within "
             f"{result.delay} actions. RTC dropped {skipped:,.0f} actions that the robot had not executed.",

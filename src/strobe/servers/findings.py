@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.numerals import significant
 from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, FaultKind, ServerAnswer, ServerFault, Timed
 
@@ -73,9 +73,8 @@ def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     protocol = PROTOCOLS[answer.protocol]
     for fault in sorted(answer.faults, key=lambda fault: fault.kind != "not finite"):
         first_look = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
-        yield Finding(
+        yield warning(
             rule=f"server-{fault.kind.replace(' ', '-')}",
-            level="warning",
             title=f"{_TITLES[fault.kind]}: {fault.name}",
             found=_fault_occurrence_text(answer, fault),
             why=protocol.then.get(fault.kind, _WHY[fault.kind]),
@@ -108,9 +107,8 @@ def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if age is not None and answer.trip is not None and age.first.p99 > age.chunk_ms:
         median = age.first.median > age.chunk_ms
         hz = 0.99 * age.actions * 1e3 / (age.first.median if median else age.first.p99)
-        yield Finding(
+        yield warning(
             rule="server-slower-than-robot",
-            level="warning",
             title="A round trip lasts longer than its chunk of actions"
             if median
             else "Some round trips last longer than their chunk of actions",
@@ -147,9 +145,8 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
             why += " Every call sends uncompressed images."
         do = _smaller(answer) or "Send less, or use a faster network."
     down = _size(answer.received_bytes.median) if answer.received_bytes else "no bytes"
-    yield Finding(
+    yield warning(
         rule="server-network",
-        level="warning",
         title=title,
         found=f"{significant(took)} of {significant(trip.summary.mean)} ms (means), {_size(answer.sent_bytes.median)} "
         f"up and {down} down. The server's reading and writing of messages is part of it.{without}",
@@ -189,9 +186,8 @@ def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     part, policy, trip = answer.part("server"), answer.policy, _judged_trip(answer)
     if part is not None and trip is not None and part.share >= BIG_SERVER:
         inside = f" The policy takes {significant(policy.summary.mean)} ms of that time." if policy else ""
-        yield Finding(
+        yield info(
             rule="server-inference",
-            level="info",
             title=f"The server's inference takes {100 * part.share:.0f} % of a round trip",
             found=f"{significant(part.summary.mean)} of {significant(trip.summary.mean)} ms on average, by the "
             f"server's own clock.{inside}",
@@ -211,9 +207,8 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if part.summary.mean >= SMALL_MS and late >= STEADIER * uneven:
         server = answer.part("server")
         own = "" if server is None else f" Its own time for this call is {significant(server.summary.median)} ms."
-        yield Finding(
+        yield warning(
             rule="server-busy",
-            level="warning",
             title=f"{100 * part.share:.0f} % of a round trip waits for a busy server",
             found=f"{significant(part.summary.mean)} of {significant(trip.summary.mean)} ms on average, p95 "
             f"{significant(late)} ms. By that time the server answers a ping just before the observation later than "
@@ -231,9 +226,8 @@ def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     share, took = sum(part.share for part in ours), sum(part.summary.mean for part in ours)
     if share >= BIG_CLIENT and took >= SMALL_MS and trip is not None:
         named = " and ".join(f"{part.name} {significant(part.summary.mean)} ms" for part in ours)
-        yield Finding(
+        yield warning(
             rule="server-encoding",
-            level="warning",
             title=f"Encoding and decoding on the client take {100 * share:.0f} % of a round trip",
             found=f"{named}, of {significant(trip.summary.mean)} ms on average.",
             why="The client copies every byte of the observation into the message.",
@@ -247,9 +241,8 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         now, small = sum(image.sent_bytes for image in wide), sum(math.prod(image.shape) for image in wide)
         how = "as floating-point numbers" if wide[0].dtype.startswith("float") else f"as {wide[0].dtype}"
         named = ", ".join(f"{image.name} ({image.dtype})" for image in wide[:4])
-        yield Finding(
+        yield warning(
             rule="server-float-images",
-            level="warning",
             title=f"The client sends images {how}",
             found=f"{named}: {_size(now)} in each call. As uint8 the images would be {_size(small)} (computed).",
             why="A camera gives bytes, so the additional bytes carry no information.",
@@ -260,9 +253,8 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 
 def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if answer.overstated:
-        yield Finding(
+        yield warning(
             rule="server-time-impossible",
-            level="warning",
             title="The server reports more time than the call took",
             found=f"In {answer.overstated:,} of {len(answer.values):,} calls the server's own time is longer than the "
             "client waited.",
@@ -276,9 +268,8 @@ def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if (first := answer.first_ms) is not None and answer.trip is not None:
         median = answer.trip.summary.median
         if first >= max(SLOW_FIRST * median, NOTABLE_FIRST_MS):
-            yield Finding(
+            yield info(
                 rule="server-first-call",
-                level="info",
                 title=f"The first call takes {significant(first / 1e3)} s",
                 found=f"The first call took {significant(first)} ms; later calls took a median of "
                 f"{significant(median)} ms.",
@@ -292,9 +283,8 @@ def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     longest, limit = max([answer.first_ms or 0.0, *answer.values]), PROTOCOLS[answer.protocol].keepalive_ms
     if limit is not None and longest >= limit:
         first = ", and was the first" if longest == answer.first_ms else ""
-        yield Finding(
+        yield warning(
             rule="server-keepalive",
-            level="warning",
             title="Openpi's own client would lose the connection in a call this long",
             found=f"The longest call took {significant(longest / 1e3)} s{first}.",
             why="With websockets 15 or later, openpi-client pings every 20 s and closes the connection if the server "
@@ -307,9 +297,8 @@ def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     seen = answer.dropped
     if seen is not None and seen.dropped and seen.farthest_dropped is not None:
-        yield Finding(
+        yield warning(
             rule="server-drops-observations",
-            level="warning",
             title="The server drops observations as too similar",
             found=f"{seen.dropped} of {seen.sent} observations, each after another one, got no answer. The same "
             f"observations got one when marked must_go. Their states are up to {significant(seen.farthest_dropped)} "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from strobe.core.findings.parts import SMALL_BACKBONE
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import percent
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.numerals import significant
 from strobe.sweep.results import Cell, Row, Sweep, label
 
@@ -21,9 +21,8 @@ def failed_cells(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     if without:
         counts = Counter(cell.status for cell in without)
         counted = ", ".join(f"{count} {status}" for status, count in counts.items())
-        yield Finding(
+        yield warning(
             rule="cells-failed",
-            level="warning",
             title=f"{len(without)} of {len(sweep.cells)} configurations have no numbers: {counted}",
             found=f"{label(without[0].settings)}: {without[0].reason}",
             why="The other findings are about the other configurations only.",
@@ -45,9 +44,8 @@ def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         memory = ""
         if enough.memory_bytes and best.memory_bytes:
             memory = f", at {enough.memory_bytes / 2**30:.1f} rather than {best.memory_bytes / 2**30:.1f} GiB"
-        yield Finding(
+        yield info(
             rule="throughput-flat",
-            level="info",
             title=f"From batch size {batch:g} on, a larger batch gains little{others}",
             found=f"{significant(enough.throughput)} samples/s at {batch:g}, at best {significant(best.throughput)} "
             f"at {largest:g}{memory} ({enough.measurement}).",
@@ -72,9 +70,8 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
     most, highest = max(shares, key=lambda pair: pair[1])
     viable = sum(share >= thresholds.backbone_dominates for _, share in shares)
     small = sum(share < SMALL_BACKBONE for _, share in shares)
-    yield Finding(
+    yield info(
         rule="backbone-share",
-        level="info",
         title=f"The backbone is {percent(lowest)} to {percent(highest)} of the training forward",
         found=f"Least at {label(least.settings)}, most at {label(most.settings)}. At or above "
         f"{percent(thresholds.backbone_dominates)} in {viable} of {len(shares)} configurations, under "
@@ -102,9 +99,8 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     ]
     if wide := [pair for pair in spread if pair[0] > MAX_REPEAT_DIFFERENCE]:
         largest, cell = max(wide, key=lambda pair: pair[0])
-        yield Finding(
+        yield warning(
             rule="repeats-differ",
-            level="warning",
             title=f"Repeats of one configuration differ by up to {percent(largest)}",
             found=f"{len(wide)} of {len(spread)} rows differ by more than {percent(MAX_REPEAT_DIFFERENCE)}; most: "
             f"{label(cell.settings)}.",

@@ -10,7 +10,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.trust import MAX_OTHER_SHARE
 from strobe.core.findings.view import ms, percent
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 from strobe.train.results import LoaderPart, LoaderWorker, Rank, Training, TrainResult
@@ -72,9 +72,8 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
         seen = f"{top.name} is {percent(top.share)} of loading, {each}"
         if top.waiting is not None and cause == "slow-storage":
             seen += f", and for {percent(top.waiting)} of that the worker used no CPU"
-    yield Finding(
+    yield warning(
         rule=cause,
-        level="warning",
         title=_STARVED[cause],
         found=f"A step waits for its batch for {percent(share)} of its time. {seen}.",
         why=why,
@@ -126,9 +125,8 @@ def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
 def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     for stall in result.training.stalls:
         if stall.cause == "start of an epoch" and stall.share >= MAX_EPOCH_STARTS:
-            yield Finding(
+            yield warning(
                 rule="slow-epochs",
-                level="warning",
                 title=f"The start of an epoch takes {percent(stall.share)} of the run",
                 found=f"{stall.steps:,} epochs began with {ms(stall.each_ms)} of waiting.",
                 why="At the end of an epoch the prefetched batches run out. Without persistent workers, new workers "
@@ -155,9 +153,8 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
         took, gradient = sum(part.values), back[below]
         excess = (took - gradient / 2) / whole
         if excess >= thresholds.big_part / 2 and took >= SLOW_FORWARD * gradient:
-            yield Finding(
+            yield warning(
                 rule="slow-forward",
-                level="warning",
                 title=f"{part.name} takes longer forward than backward",
                 found=f"{ms(took / steps)} forward and {ms(gradient / steps)} backward per step.",
                 why="A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes "
@@ -172,9 +169,8 @@ def optimizer(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     step = _step(result)
     share = sum(c.share for c in step.components if c.path == ["optimizer"]) if step is not None else 0.0
     if step is not None and share >= MAX_OPTIMIZER:
-        yield Finding(
+        yield warning(
             rule="slow-optimizer",
-            level="warning",
             title=f"The optimizer takes {percent(share)} of the step",
             found=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step, for "
             f"{result.subject.parameters / 1e6:,.1f} M parameters.",
@@ -192,9 +188,8 @@ def utilisation(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding
     if mfu is not None and reached is not None and reached < LOW_MFU and share < thresholds.data_bound:
         least = mfu.least_ms or 0.0
         took = least / reached if reached > 0 else 0.0
-        yield Finding(
+        yield info(
             rule="low-mfu",
-            level="info",
             title=f"Forward and backward pass reach {percent(reached)} of this machine's peak",
             found=f"Both passes take {ms(took)} for {significant(sum(mfu.gflop.values()))} GFLOP per step; at the "
             f"peak they would take {ms(least)}. The MFU of the whole step is {percent(mfu.share or 0.0)}.",
@@ -219,9 +214,8 @@ def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             rule, flag, limit = flags[stall.cause]
             share = stall.planned_hours / training.planned_hours
             if share >= limit:
-                yield Finding(
+                yield warning(
                     rule=rule,
-                    level="warning",
                     title=f"{units.capital(stall.cause)}s will take {percent(share)} of the training",
                     found=f"{ms(stall.each_ms)} each, {significant(stall.planned_hours)} h of "
                     f"{significant(training.planned_hours)} h for {training.planned_steps:,} steps.",
@@ -238,9 +232,8 @@ def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         return
     named = {c.name: c.share for c in step.components if c.depth <= 2 and c.name in HOST}
     if ranked := sorted(named.items(), key=lambda part: -part[1]):
-        yield Finding(
+        yield warning(
             rule="host-work",
-            level="warning",
             title=f"{ranked[0][0]} and other work outside the policy take {percent(share)} of the step",
             found=f"{', '.join(f'{name} {percent(of)}' for name, of in ranked)}.",
             why="The policy waits until its batch is ready, and the device waits too.",
@@ -261,9 +254,8 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     late = slowest.own_ms - fmean(rank.own_ms for rank in others)
     if late >= STRAGGLER * step_ms:
         part, more = _slowest_part(slowest, others)
-        yield Finding(
+        yield warning(
             rule="straggler",
-            level="warning",
             title=f"The other ranks wait for rank {slowest.rank}",
             found=f"Its own work takes {ms(slowest.own_ms)} per step, the work of the others "
             f"{ms(slowest.own_ms - late)}; most of the difference, {ms(more)}, is in {part}.",
@@ -274,9 +266,8 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         )
     elif slowest.communication_ms >= MAX_COMMUNICATION * step_ms:
         share = slowest.communication_ms / step_ms
-        yield Finding(
+        yield warning(
             rule="communication",
-            level="warning",
             title=f"Averaging gradients takes {percent(share)} of the step",
             found=f"{ms(slowest.communication_ms)} of {ms(step_ms)} on the rank that waits least.",
             why="The backward pass overlaps a part of the network's time. This is the exposed part.",
@@ -304,9 +295,8 @@ def losses(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     losses = result.training.losses
     if None in losses:
         first, steps = losses.index(None) + 1, losses.count(None)
-        yield Finding(
+        yield warning(
             rule="loss-not-finite",
-            level="warning",
             title=f"The loss is infinite or not a number from step {first:,} on",
             found=f"{steps:,} of {len(losses):,} recorded steps have such a loss.",
             why="Its gradients make the weights infinite too, and nothing is learned from that step on. The times are "
@@ -321,9 +311,8 @@ def unexplained_time(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     step = _step(result)
     share = sum(c.share for c in step.components if c.other and c.depth == 1) if step is not None else 0.0
     if step is not None and share > MAX_OTHER_SHARE:
-        yield Finding(
+        yield warning(
             rule="other-large",
-            level="warning",
             title=f"{percent(share)} of the training step belongs to no named part",
             found=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step.",
             why="Advice on the named parts misses what happens between them.",
@@ -335,9 +324,8 @@ def unexplained_time(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 def few_steps(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     step = _step(result)
     if step is not None and (samples := len(step.samples.values)) < thresholds.few_samples:
-        yield Finding(
+        yield warning(
             rule="few-samples",
-            level="warning",
             title=f"Only {samples} steps remain after the warm-up",
             found=f"{thresholds.few_samples} or more are needed.",
             why="With so few steps, one slow step changes every figure.",

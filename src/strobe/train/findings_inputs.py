@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import ms, percent
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.train.results import TrainResult
 
 FAR = 0.1  # a statistic that lies farther off is of other data; in the data's own spread
@@ -22,9 +22,8 @@ def statistics(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         far = {name: off for name, off in found.statistics_off.items() if off >= FAR}
         if far:
             named = [f"those of {name} by {off:.2g}" for name, off in far.items()]
-            yield Finding(
+            yield warning(
                 rule="statistics-of-other-data",
-                level="warning",
                 title="The resumed training normalises its data with the statistics of other data",
                 found=f"{', '.join(named)} lie off the data's statistics, in the data's own spread.",
                 why="On --resume LeRobot takes the statistics from the checkpoint, whatever the dataset is. The "
@@ -43,9 +42,8 @@ def unrequested_episodes(result: TrainResult, _: Thresholds) -> Iterator[Finding
             why = f"A streamed dataset of LeRobot 0.6.1 does not read --dataset.episodes. {why}"
             do = "Train without --dataset.streaming: files are read by episodes."
         count = len(found.not_asked)
-        yield Finding(
+        yield warning(
             rule="episodes-not-asked",
-            level="warning",
             title="The training reads episodes that --dataset.episodes excludes",
             found=f"{found.episodes_asked:,} of {found.episodes_there:,} episodes were asked for; {count:,} others "
             f"came: {_list_episodes(found.not_asked)}.",
@@ -59,9 +57,8 @@ def missing(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     found = result.training.trained_on
     if found is not None and found.never_came:
         count = len(found.never_came)
-        yield Finding(
+        yield warning(
             rule="episodes-missing",
-            level="warning",
             title=f"{count:,} episode{units.plural(count)} never came from the stream",
             found=f"An epoch ended, and no sample was of episode {_list_episodes(found.never_came)}.",
             why="The policy learns nothing from them.",
@@ -77,9 +74,8 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     if its is None or not its.loaded:
         return
     if not its.applied:
-        yield Finding(
+        yield warning(
             rule="adapter-not-applied",
-            level="warning",
             title=f"The checkpoint's {its.method} adapter is not applied",
             found="The checkpoint has adapter_config.json, and the policy has no adapter.",
             why=AS_IF_UNTRAINED,
@@ -87,9 +83,8 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             evidence={"rule": "adapter-not-applied"},
         )
     elif its.layers and its.idle == its.layers:
-        yield Finding(
+        yield warning(
             rule="adapter-idle",
-            level="warning",
             title=f"The checkpoint's {its.method} adapter does nothing",
             found=f"With the adapter the weights of all {its.layers:,} layers are bit-identical to the base's.",
             why=AS_IF_UNTRAINED,
@@ -102,9 +97,8 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     found = result.training.trained_on
     if found is not None and found.accumulation > 1:
-        yield Finding(
+        yield warning(
             rule="accumulation-ignored",
-            level="warning",
             title=f"Gradients are divided by {found.accumulation:,} and not accumulated",
             found=f"accelerate was given {found.accumulation:,} accumulation steps, and lerobot-train takes an "
             "optimizer step after each batch.",
@@ -122,9 +116,8 @@ def startup(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         return
     share = found.startup_ms / max(sum(step.samples.warmup) + sum(step.samples.values), 1e-9)
     if share >= MAX_STARTUP:
-        yield Finding(
+        yield info(
             rule="slow-start",
-            level="info",
             title=f"Worker start-up is {percent(share)} of this short run",
             found=f"{ms(found.startup_ms)} passed before a worker began to load.",
             why="It comes once. The rate above leaves the warm-up out; a rate over the whole run would be too low.",

@@ -9,7 +9,7 @@ from strobe.core.findings.view import compared_measurements, gib, ms, percent, w
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison, GradientAgreement
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, good, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 from strobe.core.treatments.words import BATCH_NORM, FOR_MEMORY, LEVERS
@@ -27,9 +27,8 @@ def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, before, after in _lever_comparisons(result):
         if comparison.verdict.kind == "faster" and not _has_turned_gradient(comparison.gradient):
             levers, interval, saved = _levers(after), comparison.verdict.interval, 1 - comparison.verdict.ratio
-            yield Finding(
+            yield good(
                 rule=f"lever-{'-'.join(levers)}-pays",
-                level="good",
                 title=f"{units.quote(comparison.candidate)} makes the training step {percent(saved)} shorter",
                 found=f"{ms(whole_ms(after))} instead of {ms(whole_ms(before))}: {percent(1 - interval.high)} to "
                 f"{percent(1 - interval.low)} less ({percent(interval.level)} CI, {comparison.verdict.pairs} pairs). "
@@ -54,9 +53,8 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Iterator[Finding
     if flat or slow:
         seen = [f"No clear difference: {', '.join(flat)}."] if flat else []
         seen += [f"Slower: {', '.join(slow)}."] if slow else []
-        yield Finding(
+        yield info(
             rule="levers-without-effect",
-            level="info",
             title=f"{_count_levers(len(flat) + len(slow))} no time in this training step",
             found=f"{' '.join(seen)} (Change of the step time, with its CI.)",
             why="A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine "
@@ -77,9 +75,8 @@ def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             if (own := after.traits.treatment("accumulate")) is not None and BATCH_NORM in own.notes:
                 norms = f" {own.notes[BATCH_NORM]} {BATCH_NORM} use the mean and variance of a micro-batch. GroupNorm"
                 norms += " does not need them (Diffusion: --policy.use_group_norm=true)."
-            yield Finding(
+            yield warning(
                 rule=f"lever-{'-'.join(_levers(after))}-turns-gradient",
-                level="warning",
                 title=f"{units.quote(comparison.candidate)} changes the gradient: cosine {same.cosine:.4f} to "
                 f"{units.quote(comparison.baseline)}",
                 found=f"{_loss(same)}{noise}",
@@ -127,9 +124,8 @@ def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             flag = next((each.lerobot_flag for each in after.traits.treatments if each.key == pulled[0]), "")
             rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth.format(flag=flag)
         more = f"{percent(abs(time))} {'more' if time >= 0 else 'less'}"
-        yield Finding(
+        yield info(
             rule=rule,
-            level="info",
             title=f"{units.quote(comparison.candidate)} {does} {more} time",
             found=f"Peak {_gib(now)} instead of {_gib(held)}; {ms(whole_ms(after))} instead of {ms(whole_ms(before))} "
             "for the same effective batch.",

@@ -26,7 +26,7 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
-from strobe.core.results.finding import Evidence, Finding
+from strobe.core.results.finding import Evidence, Finding, good, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import DelayTraining, RealTimeChunking
 
@@ -153,9 +153,8 @@ def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
         without_ms = max(whole - grown_ms, 0.0)
-        yield Finding(
+        yield warning(
             rule="rtc-records-graph",
-            level="warning",
             title="RTC records an autograd graph that nothing uses",
             found=f"{parameters:.0f} parameters require a gradient, and base denoising is {percent(seen.growth)} "
             f"({ms(grown_ms)}) slower with RTC in {units.quote(seen.measurement.name)}.",
@@ -198,9 +197,8 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "action."
         )
         if delay < horizon:
-            yield Finding(
+            yield good(
                 rule="rtc-in-time",
-                level="good",
                 title=f"The chunk is ready in {delay} of {horizon:.0f} control ticks",
                 found=numbers,
                 why="The robot still has actions to execute when the next chunk arrives.",
@@ -208,9 +206,8 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             )
         else:
             allowed = (horizon - 1) * tick
-            yield Finding(
+            yield warning(
                 rule="rtc-too-late",
-                level="warning",
                 title=f"A chunk takes {delay} control ticks, more than the execution horizon of {horizon:.0f}",
                 found=numbers,
                 why="RTC guides the next chunk by actions of the current one. The robot runs out of these before the "
@@ -222,9 +219,8 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 evidence={**evidence, "gain_share": max(1 - allowed / chunk, 0.0)},
             )
         if assumed is not None and 0 <= assumed < delay:
-            yield Finding(
+            yield info(
                 rule="rtc-delay-short",
-                level="info",
                 title=f"RTC assumes a delay of {assumed:.0f} control ticks; a chunk takes {delay}",
                 found=numbers,
                 why="RTC fixes the actions that the robot executes while the policy computes the chunk. If the "
@@ -241,9 +237,8 @@ def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison in result.comparisons:
         verdict, interval = comparison.verdict, comparison.verdict.interval
         if verdict.kind == "slower" and comparison.candidate in rtc:
-            yield Finding(
+            yield info(
                 rule="rtc-not-compiled",
-                level="info",
                 title="RTC is slower, and nothing is compiled",
                 found=verdict.text,
                 why=f"'{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.trials.results import TrialsResult
 
 MOST_LISTED = 8
@@ -17,9 +17,8 @@ def half_run(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     last = max((trial.pair for trial in result.trials), default=0)
     if pairs := [pair for pair in result.half_run if pair < last]:
         does = "has one trial, and does" if len(pairs) == 1 else "have one trial, and do"
-        yield Finding(
+        yield warning(
             rule="trials-half-pairs",
-            level="warning",
             title=f"{units.count(len(pairs), 'pair')} {does} not count",
             found=f"One of two trials is filled in: {_list_pairs(pairs)}.",
             why="A verdict in pairs needs both trials. If pairs are given up after a bad first trial, the others look "
@@ -31,9 +30,8 @@ def half_run(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
 
 def passed_over(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     if pairs := result.passed_over:
-        yield Finding(
+        yield info(
             rule="trials-passed-over",
-            level="info",
             title=f"{units.count(len(pairs), 'pair')} {'was' if len(pairs) == 1 else 'were'} not run, and later ones "
             "were",
             found=f"No trial is filled in: {_list_pairs(pairs)}.",
@@ -46,9 +44,8 @@ def passed_over(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
 def other_order(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     if pairs := result.other_order:
         were = "was" if len(pairs) == 1 else "were"
-        yield Finding(
+        yield warning(
             rule="trials-order",
-            level="warning",
             title=f"{units.count(len(pairs), 'pair')} {were} not run in the order that was drawn",
             found=f"The codes differ from those of the plan: {_list_pairs(pairs)}.",
             why="A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An "
@@ -60,9 +57,8 @@ def other_order(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
 
 def other_start(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     if pairs := result.other_start:
-        yield Finding(
+        yield warning(
             rule="trials-start",
-            level="warning",
             title=f"{units.count(len(pairs), 'pair')} {'has' if len(pairs) == 1 else 'have'} two different starts",
             found=f"The column condition differs between the two trials: {_list_pairs(pairs)}.",
             why="If one start is easier, the pair compares starts and not settings.",
@@ -76,9 +72,8 @@ def place_in_pair(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     places = result.places
     if places is not None and places.p < SURE:
         often = "more" if places.won > places.lost else "less"
-        yield Finding(
+        yield warning(
             rule="trials-place",
-            level="warning",
             title=f"The second trial of a pair succeeds {often} often than the first, with either setting",
             found=f"Of {places.pairs} pairs, only the first trial succeeded in {places.lost} and only the second in "
             f"{places.won} (McNemar's exact test: p = {places.p:.2g}).",

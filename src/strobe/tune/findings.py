@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.tune.results import TuneResult
 
 
@@ -22,9 +22,8 @@ def hopeless(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
         elif all(other.ticks for other in result.tunings if other.hopeless):
             why = "The latency alone may be too long. Whether the policy does the task without it was not judged."
             do = f"Play it without latency: --latency=0. If it succeeds there, the policy is too slow. If not: {do}"
-        yield Finding(
+        yield warning(
             rule="tune-no-success",
-            level="warning",
             title=f"No setting ever succeeds in {result.environment} at {tuning.latency}",
             found=f"0 of {tuning.played} episodes of {len(tuning.settings)} settings succeed, at {tuning.latency}.",
             why=why,

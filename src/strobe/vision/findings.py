@@ -25,7 +25,7 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import Result
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, good, warning
 from strobe.core.results.measurement import Blocks, Measurement
 from strobe.core.results.numerals import significant
 
@@ -44,9 +44,8 @@ def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, blocks in _backbones(result):
         share = min(blocks.total.median / model.ms, 1.0)
         if share >= EXPECTED_BLOCKS_SHARE:
-            yield Finding(
+            yield good(
                 rule="transformer-dominates",
-                level="good",
                 title=f"The {len(blocks.names)} transformer blocks take {percent(share)} of the model's time, as "
                 "expected",
                 found=f"{ms(blocks.total.median)} of {ms(model.ms)}, {ms(blocks.average)} a block in "
@@ -69,9 +68,8 @@ def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
         over = [f"{name} ({ms(took)})" for took, name in ranked[:5] if took > blocks.average + blocks.spread]
         saved = max(sum(blocks.medians) - len(blocks.medians) * sorted(blocks.medians)[len(blocks.medians) // 2], 0.0)
         evidence = {"spread_ms": blocks.spread, "average_ms": blocks.average, "slowest": slowest}
-        yield Finding(
+        yield warning(
             rule="block-variance",
-            level="warning",
             title=f"Blocks that do the same work take different times: {ms(blocks.spread)} standard deviation",
             found=f"Standard deviation over the medians of {len(blocks.names)} blocks, {ms(blocks.average)} on "
             f"average in '{measurement.name}'. Above the rest: {', '.join(over) or slowest}. Under "
@@ -89,9 +87,8 @@ def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement, model, _blocks in _backbones(result):
         embedding = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
         if embedding is not None and embedding.ms > MAX_PATCH_EMBEDDING_SHARE * model.ms:
-            yield Finding(
+            yield warning(
                 rule="patch-embedding-slow",
-                level="warning",
                 title=f"The {embedding.name} is {percent(embedding.ms / model.ms)} of the model",
                 found=f"{ms(embedding.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
                 f"{percent(MAX_PATCH_EMBEDDING_SHARE)} is usual (the guide's number).",
@@ -109,9 +106,8 @@ def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
         if whole is not None and whole.ms >= MAX_ATTENTION_SHARE * model.ms:
             tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
             clip = f", on {tokens:,.0f} tokens a clip" if tokens else ""
-            yield Finding(
+            yield warning(
                 rule="attention-heavy",
-                level="warning",
                 title=f"Attention is {percent(whole.ms / model.ms)} of the model",
                 found=f"{ms(whole.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'{clip}; under "
                 f"{percent(MAX_ATTENTION_SHARE)} is usual (the guide's number).",
@@ -129,9 +125,8 @@ def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         held = measurement.memory.peak_device or measurement.memory.peak_process
         if top(measurement, "model") is not None and held is not None and held > limit * 2**30:
             activations = _gib(measurement.memory.peak_activations, "at most ")
-            yield Finding(
+            yield warning(
                 rule="memory-high",
-                level="warning",
                 title=f"The model holds {gib(held)} at its peak",
                 found=f"In '{measurement.name}', {_gib(measurement.memory.weights)} of that is weights, and "
                 f"{activations} is activations. Up to {limit:.1f} GiB is usual for its size (the guide's "

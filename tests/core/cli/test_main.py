@@ -143,7 +143,6 @@ WRONG = {
     "record without a place": (["record"], "--root=FOLDER"),
     "record of an unknown simulator": (["record", "--root=x", "--env=metawrld"], "did you mean 'metaworld'"),
     "record of a task that PushT has not": (["record", "--root=x", "--task=reach-v3"], "--env=metaworld"),
-    "unknown tour flag": (["tour", "--fresch=true"], "--fresh"),
     "train without lerobot-train's arguments": (["train", "--depth=2"], "come after --"),
     "unknown train flag": (["train", "--dpeth=2", "--", "--policy.type=act"], "did you mean --depth"),
     "train without a dataset": (["train", "--", "--policy.type=act"], "--dataset.repo_id"),

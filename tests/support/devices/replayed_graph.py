@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from strobe.core.devices.accelerators import Pool
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
-from strobe.treatments.graphs.captures import Run
+from strobe.treatments.graphs.graph import Run
 
 # Operators that read a number of the device on the host, which no capture allows.
 _WAITS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::is_nonzero"}

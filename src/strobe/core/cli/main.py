@@ -31,7 +31,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # and torchao's own source, once
 
-ALONE = ("diff", "doctor", "history", "report", "tour", "trials")  # commands that need no LeRobot
+ALONE = ("diff", "doctor", "history", "report", "trials")  # commands that need no LeRobot
 _OWN = str(slices.FOLDER) + os.sep  # Strobe's own sources
 _with_place = warnings.formatwarning
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
 from strobe.core.results.answer import Result
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.core.results.measurement import Compilation, CompiledPlace
 
 FEW = 3  # places that a text names
@@ -19,9 +19,8 @@ def graph_breaks(result: Result, _: Thresholds) -> Iterator[Finding]:
         if cuts := list({place.where: place for place in seen.select_places("graph break", "not compiled")}.values()):
             reading = any("item()" in reason for cut in cuts for reason in cut.reasons)
             do = "Keep values on the device: `.item()` reads one. " if reading else ""
-            yield Finding(
+            yield warning(
                 rule="graph-breaks",
-                level="warning",
                 title=f"The compiled code of {units.quote(name)} stops at {len(cuts)} line{units.plural(len(cuts))}",
                 found=f"{_list_places(cuts)}.",
                 why="At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a "
@@ -40,9 +39,8 @@ def recompiles(result: Result, _: Thresholds) -> Iterator[Finding]:
             if all(place.where.startswith(PROBES) for place in hit):
                 do = "These are Strobe's probes, on parts between graph breaks. A smaller --depth has fewer."
             when = f"until {limit} is reached" if limit else "after the warm-up"
-            yield Finding(
+            yield warning(
                 rule="recompiles",
-                level="warning",
                 title=f"Code of {units.quote(name)} is compiled again {when}",
                 found=f"{_list_places(hit)}; {late} of these in measured calls.",
                 why="Each compilation stops a call for seconds or minutes. Past the limit, code without a compilation "
@@ -55,9 +53,8 @@ def recompiles(result: Result, _: Thresholds) -> Iterator[Finding]:
 def skipped_graphs(result: Result, _: Thresholds) -> Iterator[Finding]:
     for name, seen in _compilations(result):
         if skipped := seen.select_places("no CUDA graph"):
-            yield Finding(
+            yield warning(
                 rule="cuda-graph-skipped",
-                level="warning",
                 title=f"Compiled code of {units.quote(name)} was not captured in a CUDA graph",
                 found=f"{_list_places(skipped)}.",
                 why="Without the graph the host launches each kernel by itself. The mode was chosen to avoid that.",

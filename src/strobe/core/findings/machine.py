@@ -22,7 +22,7 @@ from strobe.core.findings.view import (
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.device_waits import host_and_device
-from strobe.core.results.finding import Evidence, Finding
+from strobe.core.results.finding import Evidence, Finding, info, warning
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Machine
 
@@ -49,9 +49,8 @@ def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in examined_measurements(result):
         parts = host_and_device(measurement)
         if parts.waits_for_host:
-            yield Finding(
+            yield warning(
                 rule="host-bound",
-                level="warning",
                 title=f"The device waits for the host in the {measurement.phase}",
                 found=f"The parts of {units.quote(measurement.name)} take {ms(parts.host_ms)} on the host and "
                 f"{ms(parts.device_ms)} on {result.machine.device_name}, waiting included.",
@@ -94,9 +93,8 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 
 def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Iterator[Finding]:
-    yield Finding(
+    yield warning(
         rule="memory-churn",
-        level="warning",
         title=f"The {what} spends {percent(share)} of its time on page faults of the operating system",
         found=seen,
         why="The C library gives the buffer of each freed large tensor back to the operating system. For the next "
@@ -114,9 +112,8 @@ def ceiling_gap(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             reached = _ceiling_share(part)
             if reached is not None and part.share >= thresholds.big_part and reached < LOW_CEILING:
                 saved = min(part.share, 1.0) * (1 - reached)
-                yield Finding(
+                yield info(
                     rule="below-ceiling",
-                    level="info",
                     title=f"The {part.name} reaches {percent(reached)} of this machine's peak",
                     found=f"The {part.name} takes {ms(part.ms)}, {percent(part.share)} of "
                     f"{units.quote(measurement.name)}. Its arithmetic would take {ms(part.ms * reached)} at the "
@@ -161,9 +158,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 continue
             of_time = single / slow / (single / slow + (1 - single) / fast)
             saved = min(part.share, 1.0) * of_time * (1 - slow / fast)
-            yield Finding(
+            yield warning(
                 rule="single-precision",
-                level="warning",
                 title=f"The {part.name} computes in float32, although the weights are mostly {half}",
                 found=f"{percent(single)} of the part's {significant(gflop)} GFLOP, in {ms(part.ms)} of "
                 f"{units.quote(measurement.name)}. Here a large product runs at {significant(slow, 4)} GFLOP/s in "
@@ -197,9 +193,8 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 continue
             saved = min(1e3 * gflop * (1 / rate - 1 / wide) / whole, 1.0)
             if saved >= thresholds.big_part:
-                yield Finding(
+                yield warning(
                     rule="half-slower",
-                    level="warning",
                     title=f"The {measurement.phase} computes in {half}, in which this machine is slower",
                     found=f"Here a large product runs at {significant(rate, 4)} GFLOP/s in {half} and at "
                     f"{significant(wide, 4)} GFLOP/s in float32; {significant(gflop, 4)} GFLOP of "
@@ -218,9 +213,8 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
     machine = result.machine
     if machine.device.startswith("cpu") and machine.nodes >= 2 and machine.threads * machine.nodes > machine.cores:
-        yield Finding(
+        yield info(
             rule="several-nodes",
-            level="info",
             title=f"{machine.threads} threads use {machine.nodes} memory nodes (NUMA)",
             found=f"{machine.cores} processors on {machine.nodes} nodes.",
             why="A thread waits longer for weights that lie on another node. A call on one observation has little "
@@ -266,9 +260,8 @@ def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
         together, paced = result.measurement(gap.baseline), result.measurement(gap.candidate)
         fast = whole_ms(together)
         every = f"with a call every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
-        yield Finding(
+        yield warning(
             rule="gap-costs",
-            level="warning",
             title=f"At the robot's pace a call takes {percent(ratio - 1)} longer than back to back",
             found=f"{ms(whole_ms(paced))} {every}, {ms(fast)} back to back: {percent(ratio - 1)} "
             f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}] more, {gap.verdict.pairs:,} pairs.",

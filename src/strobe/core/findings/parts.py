@@ -19,7 +19,7 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import Result
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 
 SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion hardly pays (the delay benchmark's)
 MAX_PREPROCESSING_SHARE = 0.2  # share of an inference (the RTC profiling toolkit's experience)
@@ -51,9 +51,8 @@ def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
         if parts and top(measurement, "model") is None:  # a backbone's blocks say more than its one big part
             biggest = max(parts, key=lambda part: part.share)
             times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
-            yield Finding(
+            yield info(
                 rule="biggest-part",
-                level="info",
                 title=f"The {biggest.name} takes {percent(biggest.share)} of the {measurement.phase}",
                 found=f"{ms(biggest.ms)}{times} of {ms(whole_ms(measurement))} in {units.quote(measurement.name)}.",
                 why="A change elsewhere saves at most the rest of the time.",
@@ -107,9 +106,8 @@ def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
         component, model = top(measurement, "preprocessing"), top(measurement, "model")
         # A backbone's limit is its model's own time, see backbone.py.
         if model is None and component is not None and component.share > MAX_PREPROCESSING_SHARE:
-            yield Finding(
+            yield warning(
                 rule="preprocessing-heavy",
-                level="warning",
                 title=f"Preprocessing takes {percent(component.share)} of the inference",
                 found=f"{ms(component.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} "
                 "is usual (the RTC profiling toolkit's experience).",
@@ -126,9 +124,8 @@ def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
         policy = top(measurement, "policy")
         if policy is not None and policy.share < MIN_POLICY_SHARE:
             rest = 1 - policy.share
-            yield Finding(
+            yield info(
                 rule="policy-share-low",
-                level="info",
                 title=f"The policy takes only {percent(policy.share)} of the inference",
                 found=f"{ms(policy.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual (the RTC profiling "
                 "toolkit's experience).",

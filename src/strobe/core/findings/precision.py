@@ -11,7 +11,7 @@ from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 
@@ -73,9 +73,8 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
         do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
     named = [each.part for each in after.traits.treatments if each.key == "precision" and each.part]
     parts = f" Only '{', '.join(named)}' has another precision, so the rest of the time stays." if named else ""
-    yield Finding(
+    yield info(
         rule=f"precision-{name}-slow",
-        level="info",
         title=f"{name} is only {_times(comparison)}",
         found=_describe_speedup(comparison, before, after),
         why=f"{why}{parts}",
@@ -93,9 +92,8 @@ def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             if same.of == "features" or same.rms is None:
                 usual = f"above a cosine of {MIN_COSINE:g} and within {sigma(FEATURES_RMS)} in each channel"
             name, note = _precision(after), f" {units.capital(same.note)}." if same.note else ""
-            yield Finding(
+            yield warning(
                 rule=f"precision-{name}-inaccurate",
-                level="warning",
                 title=f"{name} changes the {same.of} too much: {_describe_change(same)} "
                 f"{units.quote(comparison.baseline)}",
                 found=f"{_errors(same)}, over {same.observations} observations with the same noise.{note}",

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 
 A = TypeVar("A", bound=Answer)
 Rule = Callable[[A, Thresholds], Iterable[Finding]]
@@ -71,9 +71,8 @@ def _importance(finding: Finding) -> tuple[int, float]:
 
 
 def _rule_failure(rule: str, error: Exception) -> Finding:
-    return Finding(
+    return warning(
         rule="rule-failed",
-        level="warning",
         title=f"The rule '{rule}' failed",
         found=f"{type(error).__name__}: {error}",
         why="Strobe did not look for the fault that this rule finds. The measurements are not affected.",

@@ -12,7 +12,7 @@ from strobe.core.findings.view import number_in_words, sigma
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, yardstick
 from strobe.core.results.answer import Guarded, Held, VerifyResult
-from strobe.core.results.finding import Evidence, Finding
+from strobe.core.results.finding import Evidence, Finding, info, warning
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: smaller offsets do not matter to a robot
@@ -39,9 +39,8 @@ def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
     for treated in [*(defects[:1] if result.stacked else defects), *result.rejected_treatments()]:
-        yield Finding(
+        yield warning(
             rule="exact-treatment-broken",
-            level="warning",
             title=f"Defect: {units.quote(treated.treatment or treated.name)} must not change the actions, but does",
             found=f"{units.capital(treated.broken or '')}.{_describe_distance(treated.agreement, reordered)}",
             why="An exact treatment does the same arithmetic. Its actions may differ by floating-point noise, as much "
@@ -58,9 +57,8 @@ def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
         name, limit = units.quote(treated.name), f" Limits: {treated.guard}." if treated.guard else ""
         of = treated.agreement.of if treated.agreement is not None else "actions"
         far = f"The {of} are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
-        yield Finding(
+        yield warning(
             rule="guard-broken",
-            level="warning",
             title=f"{name} changes the {of} beyond its limit: {treated.broken}",
             found=f"{far}.{limit}",
             why=f"The {of} differ from those of the baseline. This run did not measure whether the policy still "
@@ -75,9 +73,8 @@ def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     for treated in result.guarded_actions():
         if treated.unjudged and not treated.broken:
             of_outputs = treated.agreement is not None and treated.agreement.of == "outputs"
-            yield Finding(
+            yield warning(
                 rule="guard-not-judged",
-                level="warning",
                 title=f"Nothing shows that {units.quote(treated.name)} stays within its limits",
                 found=f"Not checked: {treated.unjudged}. Limits: {treated.guard}.",
                 why="A limit that was not checked counts as not held. The other figures cover only the actions that "
@@ -116,9 +113,8 @@ def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
                 f"{d.name} by {_format_signed(d.offset * d.spread)} in its own units "
                 f"({_format_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
             )  # fmt: skip
-            yield Finding(
+            yield warning(
                 rule="offset",
-                level="warning",
                 title=f"{units.quote(treated.name)} shifts {first.name} by {_format_signed(moved)} in its own units, "
                 "always in the same direction",
                 found=f"Mean errors: {shifts}{_more(off)}.",
@@ -144,9 +140,8 @@ def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
         why, do = UNSEEN_OF_FEATURES, f"Do not give --guard, or limit each channel and token: --guard='{OF_FEATURES}'."
     if any(same.of == "outputs" for same in agreements):
         do = f"Limit single numbers too: --guard='{OF_OUTPUTS}'."
-    yield Finding(
+    yield info(
         rule="guard-blind",
-        level="info",
         title="The guard checks only a cosine, which misses an error in a single dimension",
         found=f"Limits: {cosine_only}.{at_cosine}",
         why=why,
@@ -163,9 +158,8 @@ def observation_sized_error(result: Guarded, _: Thresholds) -> Iterator[Finding]
         moved = treated.agreement.rms if treated.agreement is not None else None
         if moved is not None and treated.effect != "exact" and moved > DROWNED_SHARE * other.rms:
             name, as_much = units.quote(treated.name), "nearly as much" if moved < other.rms else "as much"
-            yield Finding(
+            yield warning(
                 rule="drowned",
-                level="warning",
                 title=f"{name} changes the actions {as_much} as another observation does",
                 found=f"{name} changes the actions by {sigma(moved)}, another observation by {sigma(other.rms)} (RMS "
                 "of the worst dimension).",
@@ -180,9 +174,8 @@ def observation_sized_error(result: Guarded, _: Thresholds) -> Iterator[Finding]
 def input_ignored(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     other = yardstick(result.yardsticks, "another observation")
     if other is not None and other.rms < MIN_INPUT_RMS:
-        yield Finding(
+        yield info(
             rule="policy-ignores-its-input",
-            level="info",
             title="The policy hardly reacts to its input",
             found=f"Another observation changes the actions by {sigma(other.rms)} (RMS of the worst dimension, "
             f"{other.observations} observations).",

@@ -9,7 +9,7 @@ from strobe.core.findings.view import examined_measurements, ms, percent, whole_
 from strobe.core.results import units
 from strobe.core.results.answer import Result
 from strobe.core.results.call_times import find_filled_calls, find_growth
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.timeline.sections import STOPPED
 
@@ -24,9 +24,8 @@ def other(result: Result, _: Thresholds) -> Iterator[Finding]:
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
         if share > MAX_OTHER_SHARE:
             whole = whole_ms(measurement)
-            yield Finding(
+            yield warning(
                 rule="other-large",
-                level="warning",
                 title=f"{percent(share)} of the {measurement.phase} is in no named part",
                 found=f"{ms(whole * share)} of {ms(whole)} in {units.quote(measurement.name)} is 'other'; up to "
                 f"{percent(MAX_OTHER_SHARE)} is expected.",
@@ -57,9 +56,8 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
             if set(measurement.unseen.values()) != {STOPPED}:
                 advice.append("Read the parts from the variant that is not compiled.")
                 advice.append("--operators shows the kernels of this variant.")
-            yield Finding(
+            yield info(
                 rule="unseen-parts",
-                level="info",
                 title=f"{len(names)} part{units.plural(len(names))} of {units.quote(measurement.name)} could not be "
                 "timed",
                 found=f"{shown}: {reasons}.",
@@ -88,9 +86,8 @@ def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
         elif verdict.cause == "too short" or not interval.low <= 1 <= interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = f"Repeat with {verdict.longer}."
-        yield Finding(
+        yield warning(
             rule="inconclusive",
-            level="warning",
             title=f"{units.quote(comparison.candidate)} against {units.quote(comparison.baseline)} is inconclusive",
             found=verdict.text,
             why=why,
@@ -119,9 +116,8 @@ def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 do = "Let the machine cool down, close other programs, and measure again."
         else:
             continue
-        yield Finding(
+        yield warning(
             rule=rule,
-            level="warning",
             title=title.format(units.quote(measurement.name)),
             found=f"{seen}. {machine}",
             why=why,
@@ -148,9 +144,8 @@ def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
     if result.subject.stand_ins:
-        yield Finding(
+        yield info(
             rule="stand-ins",
-            level="info",
             title="A part of the measured work is a placeholder",
             found="; ".join(result.subject.stand_ins),
             why="The placeholder has the same shape, but the robot will run the original.",
@@ -162,9 +157,8 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
 def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         if (few := find_filled_calls(measurement.samples.values)) is not None:
-            yield Finding(
+            yield warning(
                 rule="few-calls-work",
-                level="warning",
                 title=f"{percent(few.calls)} of the calls of {units.quote(measurement.name)} take {percent(few.time)} "
                 "of its time",
                 found=f"These calls take {ms(few.each_ms)} each; the median is {ms(whole_ms(measurement))}, the mean "

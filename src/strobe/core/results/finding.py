@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -29,3 +30,8 @@ class Finding(Data):
         """The first sentence of the advice, after "Next: "; of a condition, also its alternative."""
         first = self.do if self.do.startswith("If ") else re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", self.do, maxsplit=1)[0]
         return first if first.startswith("LeRobot") else first[:1].lower() + first[1:]
+
+
+good = partial(Finding, level="good")
+info = partial(Finding, level="info")
+warning = partial(Finding, level="warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.preflight.results.wiring import Place, Wiring
 
 LITTLE = 0.5  # share of an image's area that the policy sees: below it the crop is worth a look …
@@ -27,9 +27,8 @@ def names(wiring: Wiring) -> Iterator[Finding]:
             has = f", and has {_join_names(unused)}" if unused else ""
             pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
             do = f"Give --rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
-            yield Finding(
+            yield warning(
                 rule="camera-missing",
-                level="warning",
                 title=f"The {where} has no {_short(unfed[0])} camera",
                 found=f"The policy takes {_join_names(wanted)}. The {where} lacks {_join_names(unfed)}{has}.",
                 why="LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.",
@@ -37,9 +36,8 @@ def names(wiring: Wiring) -> Iterator[Finding]:
                 evidence={"missing": len(unfed), "unused": len(unused)},
             )
         elif unused and wanted:
-            yield Finding(
+            yield info(
                 rule="camera-unused",
-                level="info",
                 title=f"The {where} has a camera that the policy does not use",
                 found=f"The policy does not use {_join_names(unused)}.",
                 why="The camera costs bandwidth and decoding, and does no other harm.",
@@ -61,9 +59,8 @@ def _unknown_names(wiring: Wiring) -> Iterator[Finding]:
     unknown = [have for have in wiring.rename if here and have not in here]
     unknown += [want for want in wiring.rename.values() if want not in known]
     if unknown:
-        yield Finding(
+        yield warning(
             rule="rename-unknown",
-            level="warning",
             title="The rename map has a name that neither the inputs nor the policy have",
             found=f"Unknown: {', '.join(unknown)}. The policy has {', '.join(sorted(known))}.",
             why="LeRobot renames the names that it finds, and gives no warning about others. The image keeps its old "
@@ -76,9 +73,8 @@ def _unknown_names(wiring: Wiring) -> Iterator[Finding]:
 def _swapped_cameras(wiring: Wiring) -> Iterator[Finding]:
     for have, want in wiring.rename.items():
         if wiring.rename.get(want) == have and have < want:
-            yield Finding(
+            yield info(
                 rule="cameras-swapped",
-                level="info",
                 title=f"The rename map swaps the cameras {_short(have)} and {_short(want)}",
                 found="The rename map gives each camera the other's name.",
                 why="If that is a mistake, the policy looks through the wrong camera.",
@@ -115,9 +111,8 @@ def stretched_camera(wiring: Wiring) -> Iterator[Finding]:
         (_, rows, columns), (_, learnt_rows, learnt_columns) = robot.shape, policy.shape
         learnt, here = learnt_columns / learnt_rows, columns / rows
         if max(learnt / here, here / learnt) > OTHER_SHAPE:
-            yield Finding(
+            yield info(
                 rule="camera-shape",
-                level="info",
                 title=f"Camera {_short(wire.name)} has another aspect ratio than in the training data",
                 found=f"{columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.",
                 why="LeRobot resizes the image to the policy's size, and that stretches everything in it.",

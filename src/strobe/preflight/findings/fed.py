@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.preflight.findings.machine import joints_outside_training
 from strobe.preflight.results.wiring import FedImage, Wiring
 
@@ -27,9 +27,8 @@ def images(wiring: Wiring) -> Iterator[Finding]:
         if image.name not in exchanged and (fault := _fault(image)):
             kind, what, why, do = fault
             trained = f"; in the training they were {_join_numbers(image.trained_mean)}" if image.trained_mean else ""
-            yield Finding(
+            yield warning(
                 rule=f"image-{kind}",
-                level="warning",
                 title=f"Camera {image.camera} {what}",
                 found="The red, green and blue means of the first observation are "
                 f"{_join_numbers(image.mean)}{trained}.",
@@ -38,9 +37,8 @@ def images(wiring: Wiring) -> Iterator[Finding]:
                 evidence={"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))},
             )
     for one, other in _find_exchanged_pairs(seen):
-        yield Finding(
+        yield warning(
             rule="images-exchanged",
-            level="warning",
             title=f"Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images",
             found=f"The means of {one.camera} are {_join_numbers(one.mean)}, of {other.camera} "
             f"{_join_numbers(other.mean)}. In the training they were {_join_numbers(one.trained_mean)} and "

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.preflight.results.wiring import CallTime, FedJoint, Timing, Wiring
 
 BEYOND = 1.0  # normalised: least distance of a first position from the training's range
@@ -19,9 +19,8 @@ def device(wiring: Wiring) -> Iterator[Finding]:
     if here is not None and here.there is False:
         instead, other = here.instead or "another accelerator if there is one, else the CPU", here.instead or "cpu"
         flag = "--device" if here.asked_by == "--device" else "--policy.device"
-        yield Finding(
+        yield info(
             rule="device-absent",
-            level="info",
             title=f"This machine has no {wiring.device}",
             found=f"{here.asked_by} requests {wiring.device}; {here.why}.",
             why=f"LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.",
@@ -140,9 +139,8 @@ def joints_outside_training(wiring: Wiring) -> Iterator[Finding]:
             first = found[0]
             size = f"{first.normalised:+.2g} σ" if when == "starts" else f"{100 * first.outside:.0f} % of the ticks"
             more = f"; and {len(found) - SHOWN} more joints" if len(found) > SHOWN else ""
-            yield Finding(
+            yield warning(
                 rule=f"{when}-outside-training",
-                level="warning",
                 title=f"{title}: {first.joint}, {size}",
                 found=f"{_describe_joints(found)}{more}.",
                 why="The policy has never seen such a state. Its actions there are a guess.",

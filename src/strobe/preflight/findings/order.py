@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.results.finding import Evidence, Finding
+from strobe.core.results.finding import Evidence, Finding, info, warning
 from strobe.preflight.results.wiring import Feature, Place, WiredFeature, Wiring
 
 # A joint in radians stays within half a turn. A joint in degrees leaves that range in a motion of 5°.
@@ -37,9 +37,8 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
     seen = f"Dimension {first} of the action is {own} in {source}: {to}; {rtc}."
     evidence: Evidence = {"first": first, "policy": own, "robot": other}
     if kept:
-        yield Finding(
+        yield info(
             rule="action-order-of-sync",
-            level="info",
             title="Policy and robot order their joints differently, and only RTC keeps the policy's order",
             found=seen,
             why="With the sync engine a joint would get another joint's action.",
@@ -48,9 +47,8 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
         )
     else:
         by_hand = f"Train on data of a robot that names its joints in this order: {', '.join(robot.dimensions)}."
-        yield Finding(
+        yield warning(
             rule="action-order",
-            level="warning",
             title="Policy and robot order their joints differently",
             found=seen,
             why="A joint gets another joint's action.",
@@ -69,9 +67,8 @@ def state_order(wiring: Wiring) -> Iterator[Finding]:
         yield from _other_joints("observation.state", data.dimensions, robot.dimensions, "the data set")
     elif data.dimensions != robot.dimensions:
         first, own, other = _first_apart(data.dimensions, robot.dimensions)
-        yield Finding(
+        yield warning(
             rule="state-order",
-            level="warning",
             title="Data set and robot order the joints of the state differently",
             found=f"Dimension {first} of the state is {own} in the data and {other} on the robot.",
             why="The policy reads one joint's position as another's.",
@@ -95,9 +92,8 @@ def shapes(wiring: Wiring) -> Iterator[Finding]:
         if apart:
             _, policy, there = apart[0]
             found = [f"{name} has {own} numbers in the policy and {other} in the {where}" for name, own, other in apart]
-            yield Finding(
+            yield warning(
                 rule="joints-differ",
-                level="warning",
                 title=f"The policy has {policy} joints, the {where} has {there}",
                 found=f"{', '.join(found)}.",
                 why="LeRobot stops at the first control tick, or fills the missing numbers with zeros.",
@@ -129,9 +125,8 @@ def units(wiring: Wiring) -> Iterator[Finding]:
             widest, extent = max(own.items(), key=lambda pair: pair[1])
             unit = "−1 to 1" if extent <= NORMALISED else "radians"
             takes = next(each for each in kinds if each in WIDE_UNITS)
-            yield Finding(
+            yield warning(
                 rule="units-differ",
-                level="warning",
                 title=f"The policy's {name} is in {unit}, and the robot's in {takes}",
                 found=f"By the statistics none of its {len(own)} joints exceeds {extent:.3g} ({widest}).",
                 why=f"The robot reads an action of {extent:.3g} in its own unit, so the arm hardly moves.",
@@ -147,9 +142,8 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
         if reach is not None and each.excess_share > BEYOND:
             unit, joint = f" {reach.unit}" if reach.unit else "", each.joint.rpartition(".")[0] or each.joint
             careful = f" For the first runs: --robot.max_relative_target='{{{joint}: 5}}' and so on."
-            yield Finding(
+            yield warning(
                 rule="reach-beyond-limits",
-                level="warning",
                 title=f"The policy will send {joint} beyond its limits",
                 found=f"Its actions range from {each.low:.4g} to {each.high:.4g}{unit} ({reach.basis}); the "
                 f"calibration allows {each.limit_low:.4g} to {each.limit_high:.4g}.",
@@ -164,9 +158,8 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
 def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source: str) -> Iterator[Finding]:
     lacking = [joint for joint in learnt if joint not in robot]
     more = [joint for joint in robot if joint not in learnt]
-    yield Finding(
+    yield warning(
         rule="joints-differ",
-        level="warning",
         title=f"The robot has other joints than {source}",
         found=f"{name}: the robot lacks {', '.join(lacking) or 'none'}, and also has {', '.join(more) or 'none'}.",
         why="LeRobot matches numbers by their position, so a joint gets another joint's number.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, good, info, warning
 from strobe.loops.results.motion import JointJump
 from strobe.preflight.findings.order import BEYOND
 from strobe.preflight.results.open_loop import HypothesisKind, NaiveName, PairedError
@@ -43,9 +43,8 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Findin
         if each.outcome == "claimed" and (paired := each.paired) is not None:
             ends = paired.interval
             within = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends is not None else ""
-            yield Finding(
+            yield warning(
                 rule=f"wired-otherwise-{each.kind}",
-                level="warning",
                 title=TITLES[each.kind],
                 found=f"If {each.name}, the policy predicts the recorded actions with R² = {_share(each.explained)}; "
                 f"now R² = {_share(each.wired)}. With that change its error is {paired.ratio:.2f} times as "
@@ -70,9 +69,8 @@ def explains_little(result: PreflightResult, _: Thresholds) -> Iterator[Finding]
         error = next((each for each in part.naive if each.name == name), None)
         if error is not None and error.paired is not None and _is_no_better(error.paired, than_mean=name == NAIVEST):
             naive = "holding still" if name == "hold still" else name
-            yield Finding(
+            yield warning(
                 rule="open-loop-explains-nothing",
-                level="warning",
                 title=f"The policy predicts these actions no better than {naive}",
                 found=f"Its error is {part.rms:.2g} σ, that of {naive} {error.rms or 0:.2g} σ (σ: the spread of each "
                 "action dimension). No other wiring that Strobe tried predicts the actions better.",
@@ -94,9 +92,8 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     parts = {part.name: part for part in result.open_loop.parts} if result.open_loop is not None else {}
     training, other = parts.get("training"), parts.get("held out")
     if training is not None and other is not None and training.rms > 0 and other.rms > WORSE * training.rms:
-        yield Finding(
+        yield info(
             rule="open-loop-learnt-by-heart",
-            level="info",
             title="The policy overfits its training episodes",
             found=f"Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} "
             f"held-out episodes, where R² = {_share(other.explained)} (σ: the spread of each action dimension).",
@@ -112,9 +109,8 @@ def explains_well(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
         return
     naive = {each.name: each.paired.smaller for each in part.naive if each.paired is not None}
     if naive and all(smaller is True for smaller in naive.values()):
-        yield Finding(
+        yield good(
             rule="open-loop-explains",
-            level="good",
             title=f"The policy predicts the recorded actions with R² = {_share(part.explained)}",
             found=f"Over {part.episodes} episodes its error is smaller than that of {units.join_names(list(naive))}.",
             why="With this wiring the policy acts on these frames as in its training.",
@@ -142,9 +138,8 @@ def far_jump(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
         others = f" Also far: {', '.join(joint.joint for joint in far[1:])}." if len(far) > 1 else ""
         capped = reach is not None and reach.capped
         careful = "" if capped else " For the first runs: --robot.max_relative_target=5."
-        yield Finding(
+        yield warning(
             rule="first-jump-far",
-            level="warning",
             title=f"The first action makes {first.joint} jump by {first.predicted / first.spread:.1f} σ",
             found=f"On the first frames of {jump.episodes} episodes the first action is {first.predicted:.3g} from "
             "the recorded state (median; σ is the spread of the recorded actions). No recorded first action is more "
@@ -181,9 +176,8 @@ def predicted_limits(result: PreflightResult, _: Thresholds) -> Iterator[Finding
             joint, careful = each.joint.rpartition(".")[0] or each.joint, ""
             if not reach.capped:
                 careful = f" For the first runs: --robot.max_relative_target='{{{joint}: 5}}' and so on."
-            yield Finding(
+            yield warning(
                 rule="predicted-beyond-limits",
-                level="warning",
                 title=f"The policy sends {joint} beyond its limits on recorded frames",
                 found=f"On {frames} recorded frames it predicted {low:.4g} to {high:.4g}{unit}. The calibration "
                 f"allows {least:.4g} to {most:.4g}.",

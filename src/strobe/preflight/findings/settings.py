@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, info, warning
 from strobe.preflight.results.wiring import CutPrompt, JointLag, Wiring
 
 SAME_RATE = 0.02  # largest relative difference of equal rates
@@ -19,9 +19,8 @@ def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
     # lerobot #4114
     weights = wiring.weights
     if weights is not None and weights.compiled and not wiring.rollout_compiles:
-        yield Finding(
+        yield warning(
             rule="weights-compiled",
-            level="warning",
             title="A rollout does not read these weights: the policy keeps random weights",
             found=f"{len(weights.compiled)} of {weights.tensors} weights, such as {weights.compiled[0]}, have names "
             "of a compiled policy. lerobot-rollout switches compile_model off.",
@@ -43,9 +42,8 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
     if missing or reshaped:
         parts = [f"{len(missing)} weights are missing, such as {missing[0]}"] if missing else []
         parts += [f"{len(reshaped)} weights have another shape, such as {reshaped[0]}"] if reshaped else []
-        yield Finding(
+        yield warning(
             rule="weights-missing",
-            level="warning",
             title=f"{len(missing) + len(reshaped)} weights of the policy are not in the file",
             found=f"{'; '.join([*parts, *unused])}.",
             why="Weights that LeRobot does not read stay random. It warns, or stops.",
@@ -54,9 +52,8 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
             evidence={"missing": len(missing), "reshaped": len(reshaped), "unexpected": len(more)},
         )
     elif more:
-        yield Finding(
+        yield info(
             rule="weights-unused",
-            level="info",
             title=f"{len(more)} weights of the file belong to no layer of the policy",
             found=f"{units.capital(unused[0])}.",
             why="LeRobot does not load them. The saved policy had more layers than config.json says, or parts that it "
@@ -70,9 +67,8 @@ def unknown_fields(wiring: Wiring) -> Iterator[Finding]:
     # lerobot #3355, #3479
     if wiring.unknown_fields:
         fields = ", ".join(wiring.unknown_fields)
-        yield Finding(
+        yield warning(
             rule="fields-unknown",
-            level="warning",
             title="The installed LeRobot does not know fields of the config",
             found=f"Unknown fields: {fields}.",
             why="LeRobot refuses the checkpoint, because another version saved it.",
@@ -88,9 +84,8 @@ def short_chunk(wiring: Wiring) -> Iterator[Finding]:
     executed, there = timing.executed, timing.most_executed
     if executed is not None and there is not None and executed > there:
         of = f" of a horizon of {timing.chunk} with n_obs_steps={timing.observed}" if timing.observed > 1 else ""
-        yield Finding(
+        yield warning(
             rule="chunk-short",
-            level="warning",
             title=f"The config executes {executed} actions of a chunk that has {there}",
             found=f"n_action_steps={executed}; the chunk has {there}{of}.",
             why="LeRobot calls the policy again after fewer actions than the config says, or it stops.",
@@ -102,9 +97,8 @@ def short_chunk(wiring: Wiring) -> Iterator[Finding]:
 def long_horizon(wiring: Wiring) -> Iterator[Finding]:
     horizon, chunk = wiring.timing.execution_horizon, wiring.timing.chunk
     if horizon is not None and chunk is not None and horizon > chunk:
-        yield Finding(
+        yield warning(
             rule="horizon-long",
-            level="warning",
             title=f"RTC's execution horizon of {horizon} is longer than a chunk of {chunk}",
             found=f"The flag is --inference.rtc.execution_horizon={horizon}.",
             why="RTC cannot guide actions that the chunk does not have.",
@@ -116,9 +110,8 @@ def long_horizon(wiring: Wiring) -> Iterator[Finding]:
 def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
     executed, fps = wiring.timing.executed, wiring.timing.loop_fps or wiring.timing.data_fps
     if wiring.engine != "rtc" and fps and executed and executed / fps >= LONG_BLIND:
-        yield Finding(
+        yield info(
             rule="acts-long-unseen",
-            level="info",
             title=f"The robot acts for {executed / fps:.1f} s on one observation",
             found=f"The robot executes {executed} actions of each chunk at {fps:g} Hz.",
             why="The policy sees nothing that happens in that time. Users of LeRobot report a difference of 15 to 23 "
@@ -131,9 +124,8 @@ def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
 def rates(wiring: Wiring) -> Iterator[Finding]:
     data, loop = wiring.timing.data_fps, wiring.timing.loop_fps
     if data and loop and abs(loop / data - 1) > SAME_RATE:
-        yield Finding(
+        yield warning(
             rule="rates-differ",
-            level="warning",
             title=f"The loop runs at {loop:g} Hz, and the data was recorded at {data:g} Hz",
             found=f"--fps={loop:g}; the data set has {data:g} frames per second.",
             why=f"The robot moves {loop / data:.2g} times as fast as in the data.",
@@ -146,9 +138,8 @@ def slow_cameras(wiring: Wiring) -> Iterator[Finding]:
     loop = wiring.timing.loop_fps
     for name, fps in wiring.timing.camera_fps.items():
         if loop and fps < loop * (1 - SAME_RATE):
-            yield Finding(
+            yield info(
                 rule="camera-slow",
-                level="info",
                 title=f"Camera {name} gives {fps:g} frames per second to a loop of {loop:g} Hz",
                 found=f"--robot.cameras sets its fps to {fps:g}.",
                 why="Some control ticks get the same frame again: the loop takes the newest frame and does not wait.",
@@ -164,9 +155,8 @@ def lags(wiring: Wiring) -> Iterator[Finding]:
     apart = sorted(lag.joints, key=lambda joint: -_ticks_apart(joint))
     if far := [each.joint for each in apart if _ticks_apart(each) > MOST_LAG_APART]:
         worst = apart[0]
-        yield Finding(
+        yield warning(
             rule="lags-differ",
-            level="warning",
             title=f"{worst.joint} lags its actions by {worst.run:.1f} control ticks, in the data by "
             f"{worst.recorded:.1f}",
             found=f"In {lag.run} the lags of these joints differ from the data by more than {MOST_LAG_APART:g} "
@@ -190,18 +180,16 @@ def given_prompt(wiring: Wiring) -> Iterator[Finding]:
         return
     tasks = "; ".join(f"'{task}'" for task in words.tasks[:3]) or "those of its training data"
     if not words.given.strip():
-        yield Finding(
+        yield warning(
             rule="prompt-empty",
-            level="warning",
             title="The policy needs a task in words, and --task is empty",
             found=f"The data has the tasks {tasks}.",
             why="It was trained with a task in words. Without a task its motions have no goal.",
             do='Give --task="…" with one of these.',
         )
     elif words.tasks and words.given not in words.tasks:
-        yield Finding(
+        yield warning(
             rule="prompt-unknown",
-            level="warning",
             title="The task is not a task of the data set",
             found=f"The flag is --task='{words.given}'; the data has {tasks}.",
             why="A policy that was trained on few tasks knows only their wording.",
@@ -253,9 +241,8 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
     """compile_model, which the bench and lerobot-eval follow and a rollout does not."""
     weights = wiring.weights
     if wiring.compiled and not wiring.rollout_compiles and not (weights is not None and weights.compiled):
-        yield Finding(
+        yield info(
             rule="compiled-in-part",
-            level="info",
             title="A rollout does not compile the policy, though its config says so",
             found="The checkpoint has compile_model=true. The bench and lerobot-eval compile it. lerobot-rollout does "
             "not.",

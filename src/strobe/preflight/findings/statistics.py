@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
@@ -21,9 +21,8 @@ def absent(wiring: Wiring) -> Iterator[Finding]:
             way = "hands the policy raw numbers"
             if place == "postprocessor":
                 way = "sends the policy's normalised numbers to the robot"
-            yield Finding(
+            yield warning(
                 rule="statistics-absent",
-                level="warning",
                 title=f"Nothing normalises {wire.name}",
                 found=f"{_file(wiring, place)} should normalise {named.name} ({norm.mode}) and has no "
                 f"{' or '.join(lacks)} for it{where}.",
@@ -37,9 +36,8 @@ def statistics_in_weights(wiring: Wiring) -> Iterator[Finding]:
     # lerobot #4655, #4649
     if wiring.weights is not None and (names := wiring.weights.statistics):
         no_processor = "" if "preprocessor" in wiring.sources else ", and there is no policy_preprocessor.json"
-        yield Finding(
+        yield warning(
             rule="statistics-in-weights",
-            level="warning",
             title="The statistics are inside the weights, where LeRobot no longer reads them",
             found=f"{len(names)} tensors, such as {names[0]}, are statistics{no_processor}.",
             why="LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load "
@@ -59,9 +57,8 @@ def non_numeric_statistics(wiring: Wiring) -> Iterator[Finding]:
             if value is None
         }
         if wrong:
-            yield Finding(
+            yield warning(
                 rule="statistics-not-numbers",
-                level="warning",
                 title=f"Statistics of {wire.name} are NaN or infinite",
                 found=f"In {_file(wiring, place)} the statistics of {named.name} are NaN or infinite for "
                 f"{_join_names(sorted(wrong))}.",
@@ -130,9 +127,8 @@ def foreign_statistics(wiring: Wiring) -> Iterator[Finding]:
             for index, (here, there) in wire.foreign_dimensions(place).items()
         ]
         if far:
-            yield Finding(
+            yield warning(
                 rule="statistics-of-other-data",
-                level="warning",
                 title=f"The statistics of {wire.name} do not match this data",
                 found=f"In {_file(wiring, place)} {_join_dimensions(far)}.",
                 why="The policy treats unusual positions as usual ones, and its actions are scaled for other data.",

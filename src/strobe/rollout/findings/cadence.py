@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.core.findings.machine import steadier_clocks
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import ms, percent
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.core.results.subject import Machine
 from strobe.loops.results.rollout import Cause, RolloutResult
 
@@ -35,9 +35,8 @@ def robot_slower(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         return
     cause = bench.shares[0].cause
     parts = "; ".join(f"{share.cause} {ms(share.ms)}" for share in bench.shares if share.ms > 0)
-    yield Finding(
+    yield warning(
         rule="robot-slower",
-        level="warning",
         title=f"A call takes {percent(ratio - 1)} longer on the robot than on the bench: "
         f"{SHORT_CAUSES.get(cause, cause)}",
         found=f"median {ms(on_robot.wall_ms)} on the robot ({on_robot.calls:,} calls), {ms(on_bench.wall_ms)} on the "

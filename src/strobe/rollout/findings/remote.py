@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.loops.results.rollout import Failure, Remote, RolloutResult
 from strobe.servers.findings import SMALL_MS
 
@@ -28,9 +28,8 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         saves = remote.encoding.saves_ms if remote.encoding is not None else None
         jpeg = " JPEG of quality 95, which LeRobot does not send, would save about {:.0f} ms of each."
         jpeg = jpeg.format(saves) if saves is not None and saves > 0 else ""
-        yield Finding(
+        yield warning(
             rule="serialisation",
-            level="warning",
             title=f"{100 * share:.0f} % of a round trip is serialisation",
             found=f"Pickling and sending take {took:,.0f} of {remote.trip.median:,.0f} ms{size}.",
             why="Images are sent uncompressed. The control loop waits until the server has received them.",
@@ -52,9 +51,8 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
     )
     if remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2:  # most after the first waited for that
         dropped = 0 if remote.decisions is None else remote.decisions.similar
-        yield Finding(
+        yield warning(
             rule="similar-filter",
-            level="warning",
             title="The server drops observations as similar until the queue is empty",
             found=f"{seen} {remote.asked_late:,} of {remote.trips:,} round trips began with an empty queue. The "
             f"server had dropped earlier observations as similar ({dropped:,} in all).",
@@ -66,9 +64,8 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
             evidence={"starved": share, "gain_share": share, "asked_late": remote.asked_late},
         )
     else:
-        yield Finding(
+        yield warning(
             rule="remote-starvation",
-            level="warning",
             title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
             found=f"{seen} The client sends an observation when the queue holds {remote.threshold:g} of a chunk or "
             "less.",
@@ -90,9 +87,8 @@ def failing(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             requests = f"{units.count(count, 'request')} for a chunk"
             where = " in the policy server" if failure.place else ""
         exception = failure.error.partition(":")[0].partition(",")[0]
-        yield Finding(
+        yield warning(
             rule="requests-fail",
-            level="warning",
             title=f"{requests} failed{where}: {exception}",
             found=f"{_describe_failure(failure)}{_dropped_since(remote)}",
             why=_price(failure),
@@ -147,9 +143,8 @@ def _failure_remedy(result: RolloutResult, failure: Failure) -> str:
 def empty_chunks(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     remote = result.rollout.remote
     if remote is not None and remote.empty and not remote.trips and remote.observations and not remote.failures:
-        yield Finding(
+        yield warning(
             rule="no-chunk",
-            level="warning",
             title="The policy server sent an empty answer to each request for a chunk",
             found=f"All {remote.empty:,} answers were empty. The client sent {remote.observations:,} observations.",
             why="LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came "

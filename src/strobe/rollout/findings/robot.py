@@ -10,7 +10,7 @@ from itertools import chain, islice
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.loops.results.arm import Bus
 from strobe.loops.results.rollout import POLICY_CALL, Camera, Pace, Rollout, RolloutResult, Turns, spread_in_words
 
@@ -41,9 +41,8 @@ def _stale(rollout: Rollout, bus: Bus) -> Iterator[Finding]:
     if bus.stale >= MAX_STALE_READS and bus.stale_from_s is not None:
         until, last = (", until the run's end", ", also the last one") if bus.stale_at_end else ("", "")
         tick_ms = 1e3 / rollout.fps
-        yield Finding(
+        yield warning(
             rule="stale-observations",
-            level="warning",
             title=f"Motor positions lag by {tick_ms:.0f} ms, one control tick{until}",
             found=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads got the answer to an earlier request{last}.",
             why="One answer came after the driver's time limit. The driver sent its request again and took the late "
@@ -58,9 +57,8 @@ def _stale(rollout: Rollout, bus: Bus) -> Iterator[Finding]:
 
 def _stopped_answering(error: str, bus: Bus, arm: str) -> Iterator[Finding]:
     if any(word in error for word in _BUS_WORDS):
-        yield Finding(
+        yield warning(
             rule="motors-gone",
-            level="warning",
             title=f"The motors{arm} stopped answering, and that ended the run",
             found=f"{error.rstrip('.')}. {bus.lost:,} requests had no answer, {bus.damaged:,} a damaged one.",
             why=f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, because "
@@ -73,9 +71,8 @@ def _stopped_answering(error: str, bus: Bus, arm: str) -> Iterator[Finding]:
 
 def _lost_answers(bus: Bus, arm: str) -> Iterator[Finding]:
     if bus.lost and bus.lost >= bus.damaged and bus.failed_ms is not None:
-        yield Finding(
+        yield warning(
             rule="lost-answers",
-            level="warning",
             title=f"Motors{arm} did not answer in time, and the driver repeated its request",
             found=f"{bus.lost:,} requests in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no "
             f"answer. These reads took a median of {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} ms.",
@@ -89,9 +86,8 @@ def _lost_answers(bus: Bus, arm: str) -> Iterator[Finding]:
 
 def _damaged_answers(bus: Bus, arm: str) -> Iterator[Finding]:
     if bus.damaged and bus.failed_ms is not None:
-        yield Finding(
+        yield warning(
             rule="damaged-answers",
-            level="warning",
             title=f"Answers of the motors{arm} were damaged, and the driver repeated its request",
             found=f"{bus.damaged:,} answers in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads were "
             f"damaged. These reads took a median of {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} "
@@ -106,9 +102,8 @@ def _damaged_answers(bus: Bus, arm: str) -> Iterator[Finding]:
 
 def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Iterator[Finding]:
     if bus.ms.median >= thresholds.bus_read_ms and bus.on_cpu >= 0.5:
-        yield Finding(
+        yield warning(
             rule="slow-bus",
-            level="warning",
             title=f"The motors{arm} answer slowly",
             found=f"A read of all motors took {spread_in_words(bus.ms, 1)}. The reading thread had a CPU for "
             f"{bus.on_cpu:.0%} of that time, so the bus is what takes it.",
@@ -130,9 +125,8 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A control thread that waits for a CPU, or for the interpreter."""
     rollout, bus = result.rollout, result.rollout.bus
     if bus is not None and waits_for_interpreter(rollout, thresholds):
-        yield Finding(
+        yield warning(
             rule="threads-fight",
-            level="warning",
             title="Other threads of this process hold up the control loop",
             found=f"A read of the motors took {spread_in_words(bus.ms, 1)}. Its loop never sleeps, but had a CPU for "
             f"only {bus.on_cpu:.0%} of that time; for {bus.blocked:.0%} another thread blocked it.",
@@ -162,9 +156,8 @@ def _missing_cpu(turns: Turns, *, policy: bool) -> Iterator[Finding]:
             "No policy runs in this process. The trace shows which thread runs at that time: an encoder, a camera or a "
         )
         do += "viewer. Give --dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
-    yield Finding(
+    yield warning(
         rule=rule,
-        level="warning",
         title=f"{who} the CPU from the control loop",
         found=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process "
         f"kept {turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
@@ -196,9 +189,8 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     if scheduling is not None and not scheduling.real_time_before and scheduling.real_time_after:
         from_s = scheduling.from_s
         since = "when the loop began" if from_s is None else f"from {from_s:.1f} s on, or before"
-        yield Finding(
+        yield warning(
             rule="real-time-thread",
-            level="warning",
             title="A video encoder made the control thread real-time",
             found=f"The control thread started as {scheduling.before}, and was {scheduling.after} {since}.",
             why="LeRobot's video encoder, SVT-AV1, makes the thread that opens it real-time if it may: as root, or in "
@@ -217,9 +209,8 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     if holding or (failed and (rehearsal is None or not rehearsal.arms)):
         where = f" in {units.count(len(holding), 'joint')}" if holding else ""
         joints = f"these joints held their goal: {', '.join(holding)}" if holding else f"torque was {rollout.torque}"
-        yield Finding(
+        yield warning(
             rule="torque-left-on",
-            level="warning",
             title=f"The arm {'still has' if holding else 'may still have'} torque{where}",
             found=f"At the end of the run {joints}.",
             why="LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in "
@@ -241,9 +232,8 @@ def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         if stall.part == POLICY_CALL:
             why = "Later calls wait for it, and the robot runs out of actions. A lower --fps does not help."
             do = "Find out what held the call up: the trace shows its parts. Look for other programs on that device."
-        yield Finding(
+        yield warning(
             rule="device-stall",
-            level="warning",
             title=stall.title,
             found=f"{times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.",
             why=why,
@@ -265,9 +255,8 @@ def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding
         do = "Run `strobe preflight --policy.path=FOLDER`: it checks the statistics that the actions are scaled with."
     if result.rollout.engine == "server":
         title, told = "The robot client was sent NaN or infinite actions", f"{found.sent:,} chunks had such an action"
-    yield Finding(
+    yield warning(
         rule="not-finite",
-        level="warning",
         title=title,
         found=f"{told}, in {', '.join(found.joints)}.",
         why="A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.",
@@ -282,9 +271,8 @@ def wild_commands(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     for joint in wild[:1]:
         ends = f" Its range is {joint.ends[0]:.4g} to {joint.ends[1]:.4g}." if joint.ends is not None else ""
         others = f" So were {', '.join(each.joint for each in wild[1:])}." if wild[1:] else ""
-        yield Finding(
+        yield warning(
             rule="wild-commands",
-            level="warning",
             title=joint.title,
             found=f"The first was at {joint.from_s:.1f} s; {units.count(joint.ticks, 'control tick')} sent it such a "
             f"command.{ends}{others}",
@@ -329,9 +317,8 @@ def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Iterator[F
     aged = f" Frames were up to {source.age.p95:,.0f} ms old (95 %)." if source.age is not None else ""
     hz = math.floor(source.fresh_hz)
     lower = f"; or {FPS_FLAGS.get(rollout.command, '--fps')}={hz}" if hz >= 1 else ""
-    yield Finding(
+    yield warning(
         rule="repeated-frames",
-        level="warning",
         title=f"Camera {source.name} is slower than the control loop",
         found=f"The camera gave {source.fresh_hz:.1f} different frames per second; the loop reads it at "
         f"{pace.held_hz:.1f} Hz.{aged}",
@@ -343,9 +330,8 @@ def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Iterator[F
 
 
 def _camera_stall(source: Camera) -> Iterator[Finding]:
-    yield Finding(
+    yield warning(
         rule="camera-stall",
-        level="warning",
         title=f"Camera {source.name} gave no new frame for {source.longest_ms:,.0f} ms",
         found=f"From {source.longest_from_s:.1f} s on the loop read one frame for {source.longest_ms:,.0f} ms. Over "
         f"the whole run it read {source.fresh_hz:.1f} different frames per second.",
@@ -358,9 +344,8 @@ def _camera_stall(source: Camera) -> Iterator[Finding]:
 
 
 def _frozen_camera(source: Camera) -> Iterator[Finding]:
-    yield Finding(
+    yield warning(
         rule="camera-frozen",
-        level="warning",
         title=f"Camera {source.name} gave new frames with the same picture for {source.frozen_ms:,.0f} ms",
         found=f"From {source.frozen_from_s:.1f} s on, {source.frozen_frames:,} frames in a row were equal in every "
         f"pixel that was compared, for {source.frozen_ms:,.0f} ms. Their time stamps were new.",
@@ -373,9 +358,8 @@ def _frozen_camera(source: Camera) -> Iterator[Finding]:
 
 
 def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Iterator[Finding]:
-    yield Finding(
+    yield warning(
         rule="old-frames",
-        level="warning",
         title=f"Frames of camera {source.name} are {age.median:,.0f} ms old when the loop reads them",
         found=f"The age of a frame was {spread_in_words(age)}, though the camera gave {source.fresh_hz:.1f} different "
         "frames per second.",

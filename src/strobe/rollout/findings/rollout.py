@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, warning
 from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Inference, Pace, Rollout, RolloutResult
 from strobe.rollout.findings.robot import FPS_FLAGS, bus_trouble, waits_for_cpu, waits_for_interpreter
 
@@ -20,9 +20,8 @@ FEW_CALLS = 3  # fewest late calls after the first that show slow calls, rather 
 
 def damaged_recording(lost: str | None) -> Iterator[Finding]:
     if lost:
-        yield Finding(
+        yield warning(
             rule="recording-damaged",
-            level="warning",
             title="The recording is damaged",
             found=f"{units.capital(lost)}.",
             why="Late ticks, and ticks without an action, may be in the lost part. No figure counts them.",
@@ -71,9 +70,8 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
     spent = ""
     if pace.late_part and pace.late_part_ms is not None:
         spent = f"; late ticks spent {pace.late_part_ms:,.1f} ms in {pace.late_part}"
-    yield Finding(
+    yield warning(
         rule=rule,
-        level="warning",
         title=_SLOW[rule].format(part=pace.late_part),
         found=f"The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz. {pace.late:,} of {pace.ticks:,} control "
         f"ticks worked longer than {1e3 / pace.asked_hz:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.",
@@ -162,9 +160,8 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         if chunk is not None:
             lasts = f", a chunk of {chunk:,} actions lasts {1e3 * chunk / rollout.fps:,.0f} ms"
         call_ms = _call_ms(inference)
-        yield Finding(
+        yield warning(
             rule="never-moves",
-            level="warning",
             title="The arm never moves: every chunk is over before it arrives",
             found=f"{inference.useless:,} of {inference.calls:,} chunks added no action to the queue. A call takes "
             f"{call_ms:,.0f} ms{lasts} at {rollout.fps:g} Hz.",
@@ -186,9 +183,8 @@ def unfinished_call(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     if call.compiled:
         compiles = "torch.compile compiles during the first calls, which may take minutes. "
         eager = "; --use_torch_compile=false does without compiling"
-    yield Finding(
+    yield warning(
         rule="first-call-unfinished",
-        level="warning",
         title="The run ended before the policy returned its first actions",
         found=f"The run ended after {call.run_s:.1f} s. Its {which} had begun {call.ms / 1e3:.1f} s before and had "
         f"not returned. The robot was sent no action.{before}",
@@ -233,9 +229,8 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
         if queue.threshold is not None and queue.threshold < needed:
             do = f"Give --inference.queue_threshold={needed}, which covers the longest recorded call. Another run may "
             do += "have a longer call: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
-    yield Finding(
+    yield warning(
         rule="starvation",
-        level="warning",
         title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
         found=f"{queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} "
         f"ms at a time. The longest call took {call_ms:,.0f} ms; a call begins when the queue holds {queue.threshold} "
@@ -274,9 +269,8 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             f" {delays.first_dropped} actions of the first chunk were dropped, though the robot had executed none. "
         )
         dropped += "The arm at rest began that far ahead."
-    yield Finding(
+    yield warning(
         rule="poisoned-delay",
-        level="warning",
         title=title,
         found=f"{seen} needed {delays.needed.median:.0f} actions, and RTC assumed {assumed:.0f}.{dropped}",
         why="For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions "
@@ -310,9 +304,8 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
         )
     else:
         do = "Try a lower --policy.n_action_steps: chunks then agree better at their seams, and there are more calls."
-    yield Finding(
+    yield warning(
         rule="seam-jumps",
-        level="warning",
         title=f"The arm jumps from chunk to chunk, most of all {worst.joint}",
         found=f"{worst.joint} jumps by {worst.jump.median:.3g} from one chunk to the next (median of "
         f"{worst.jump.n:,}, max {worst.jump.max:.3g}). 95 % of its steps inside chunks are at most "
@@ -343,9 +336,8 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         do = "Record at a rate that the loop holds: see the other findings."
     else:
         return
-    yield Finding(
+    yield warning(
         rule=rule,
-        level="warning",
         title=title,
         found=f"{frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span "
         f"{frames.stamped_s:.1f} s.",

@@ -12,7 +12,7 @@ from typing import TypeVar
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
 from strobe.core.results.answer import Profiled
-from strobe.core.results.finding import Evidence, Finding
+from strobe.core.results.finding import Evidence, Finding, warning
 from strobe.core.results.measurement import Measurement
 from strobe.traces.results import Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile, short_kernel
 
@@ -32,9 +32,8 @@ def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     if share >= IDLE_DEVICE:
         causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
         evidence = {"idle_share": share, "idle_ms": device.idle_ms, "span_ms": device.span_ms}
-        yield Finding(
+        yield warning(
             rule="device-idle",
-            level="warning",
             title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
             found=f"Under torch.profiler idle for {ms(device.idle_ms)} of {ms(device.span_ms)}, in {device.gaps:,} "
             f"gaps over {device.threshold_us:g} µs{causes}; without it '{measurement.name}' takes "
@@ -69,9 +68,8 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         evidence = {"operators": seen.operator_calls, "between_share": share, "gain_share": share}
     else:
         return
-    yield Finding(
+    yield warning(
         rule="many-small-operators",
-        level="warning",
         title=f"The {measurement.phase} is many small operators",
         found=f"One iteration of '{measurement.name}' runs {many}.",
         why="Every operator costs time in Python and a launch, even if it computes little.",
@@ -87,9 +85,8 @@ def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         return
     if share := _python_gap_share(result, seen.host, measurement):
         host = seen.host
-        yield Finding(
+        yield warning(
             rule="host-delay",
-            level="warning",
             title=f"At least {percent(share)} of the {measurement.phase} passes outside of torch's operators",
             found=f"Under torch.profiler {ms(host.idle_ms)} of {ms(host.span_ms)}, of which {ms(host.long_ms)} in "
             f"gaps over a millisecond; without it '{measurement.name}' takes "
@@ -114,9 +111,8 @@ def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         first = [f for f in seen.functions if f.where != "built in"][:3]
         named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first) or "none"
         saved = share if on_cpu else min(share, idle)
-        yield Finding(
+        yield warning(
             rule="python-time",
-            level="warning",
             title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
             found=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' "
             f"takes {ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named}.",

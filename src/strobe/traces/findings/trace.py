@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
-from strobe.core.results.finding import Finding
+from strobe.core.results.finding import Finding, good, warning
 from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US, longest_gap
 from strobe.traces.results import DeviceTime, Gaps, TraceAnswer, TracedRank, short_kernel
 
@@ -34,9 +34,8 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         rank, device, share, others = worst
         gaps = device.gaps
         causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
-        yield Finding(
+        yield warning(
             rule="trace-device-idle",
-            level="warning",
             title=f"The device idles for {percent(share)} of its time in the trace",
             found=f"{rank.device_label(device)}: idle for {ms(gaps.idle_ms)} of {ms(gaps.span_ms)}, from its first "
             f"work to its last, in {gaps.gaps:,} gaps over {gaps.threshold_us:g} "
@@ -64,9 +63,8 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             title, first, unjudged = "The profiler had no access to the device", "", "The device is not judged."
             do = "Let the profiler read the device: --cap-add=SYS_ADMIN for a container, on the host the driver's "
             do += "option NVreg_RestrictProfilingToAdminUsers=0, no second profiler (DCGM, Nsight), and no WSL."
-        yield Finding(
+        yield warning(
             rule="trace-lost-kernels",
-            level="warning",
             title=title,
             found=f"{rank.name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. "
             f"{unjudged}",
@@ -84,9 +82,8 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         assert bound is not None
         stretches = "one stretch" if bound.stretches == 1 else f"{bound.stretches:,} stretches"
         within = f", in {bound.within}" if bound.within else ""
-        yield Finding(
+        yield warning(
             rule="trace-launch-bound",
-            level="warning",
             title=f"The host's launches limit the device for {percent(_share(bound.ms, device))} of its time",
             found=f"{rank.device_label(device)}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 "
             f"µs of their launch; they take {ms(bound.ms)}, of which {ms(bound.idle_ms)} without any work. The "
@@ -108,9 +105,8 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         each = launched / max(len(its.ms), 1) if its is not None else launched
         if small > kernels / 2 and each > MANY_KERNELS and idle >= STILL_IDLE:
             per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
-            yield Finding(
+            yield warning(
                 rule="trace-small-kernels",
-                level="warning",
                 title="The program launches many small kernels",
                 found=f"{rank.name}: {kernels:,} kernels ({per}), of which {small:,} take less than "
                 f"{SMALL_KERNEL_US:g} µs; the device idles for {percent(idle)} of its time.",
@@ -134,9 +130,8 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         named += [f"{copy.waited:,} × {copy.kind} {ms(copy.waited_ms)}" for copy in rank.copies if copy.waited]
         callers = dict.fromkeys(name for one in (*rank.copies, *rank.syncs) for name in one.callers)
         come_from = f" The calls come from {', '.join(list(callers)[:4])}." if callers else ""
-        yield Finding(
+        yield warning(
             rule="trace-host-waits",
-            level="warning",
             title=f"The host waits for the device {calls:,} times, for {percent(waited / span)} of its time",
             found=f"{rank.name}: {ms(waited)} in {'; '.join(named[:4])}. The device idles for {ms(idle)} of "
             f"{ms(span)}.{come_from}",
@@ -156,9 +151,8 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         pin = ""
         if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
             pin = "Pin the memory of batches (DataLoader(pin_memory=True)): these come from pageable memory. "
-        yield Finding(
+        yield warning(
             rule="trace-exposed-copies",
-            level="warning",
             title=f"Copies that overlap no kernel take {percent(share)} of the device's time",
             found=f"{rank.device_label(device)}: {ms(device.exposed_copies_ms)} of {ms(device.gaps.span_ms)}, of "
             f"{ms(device.copies_ms)} in copies ({kinds}).{others}",
@@ -178,9 +172,8 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]
             unknown = " One trace cannot show how much of that is waiting for a slow rank."
             do = "Give the traces of all ranks to `strobe report` to see who waits. Then let collectives overlap the "
             do += "computation: smaller or larger DDP buckets, FSDP prefetching, embeddings exchanged earlier."
-        yield Finding(
+        yield warning(
             rule="trace-exposed-collectives",
-            level="warning",
             title=f"Collectives that overlap no computation take {percent(share)} of the device's time",
             found=f"{rank.device_label(device)}: {ms(device.exposed_communication_ms)} of {ms(device.gaps.span_ms)}, "
             f"of {ms(device.communication_ms)} in collectives.{unknown}{others}",
@@ -209,9 +202,8 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         do = f"Compare the parts of {latest.name} with those of {longest.name}. Usual causes: a larger batch, slower "
         do += "loading, thermal throttling."
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
-    yield Finding(
+    yield warning(
         rule="trace-late-rank",
-        level="warning",
         title=title,
         found=f"In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} "
         f"came last in {latest.last:,} of them.",
@@ -230,9 +222,8 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Findi
             continue
         share = host.long_ms / host.span_ms
         if share >= BETWEEN_OPERATORS:
-            yield Finding(
+            yield warning(
                 rule="trace-host-delay",
-                level="warning",
                 title=f"Long pauses between torch's operators take {percent(share)} of the trace",
                 found=f"{rank.name}: {ms(host.long_ms)} of {ms(host.span_ms)} in gaps over a "
                 f"millisecond.{longest_gap(host)}",
@@ -251,9 +242,8 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     if rank is not None and device is not None and share >= BUSY_DEVICE:
         first = rank.operators.kernels[:1]
         most = f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""
-        yield Finding(
+        yield good(
             rule="trace-device-busy",
-            level="good",
             title=f"The device is busy for {percent(share)} of its time",
             found=f"{rank.device_label(device)}: {ms(device.gaps.busy_ms)} of {ms(device.gaps.span_ms)}.{most}",
             why="A faster host would change nothing. Only other kernels, fewer kernels or smaller dtypes make it "

@@ -1,8 +1,8 @@
 """Exact treatments on openpi's own PyTorch pi0 and pi0.5, in openpi's environment. Needs neither openpi nor LeRobot.
 
-from strobe.treatments import openpi
+import strobe_openpi
 
-on = openpi.apply_treatments(policy, "prefix_cache=static, timesteps=precomputed, masks=once, graph=chunk")
+on = strobe_openpi.apply_treatments(policy, "prefix_cache=static, timesteps=precomputed, masks=once, graph=chunk")
 policy.infer(observation)
 on.revert()
 

@@ -1,4 +1,4 @@
-"""strobe tour: what does Strobe show, in a few minutes on a laptop's CPU?
+"""The tour: what does Strobe show, in a few minutes on a laptop's CPU?
 
 Records a few episodes of PushT, breaks down ACT on them, compares ACT with two faster forms of its backbone, trains ACT
 for a few steps, and runs lerobot-rollout on an emulated arm. These weights are random: the times are those of trained
@@ -10,10 +10,10 @@ takes 100 ms, which settings work then, and do its checkpoint and its data match
 It needs no robot, no GPU and no checkpoint. It takes about three minutes.
 
 Examples:
-  strobe tour
-  strobe tour --output_dir=/tmp/tour --fresh
+  make tour
+  make tour ARGS='--output_dir=runs/tour --fresh'
+  python scripts/tour.py --tiny
 
-More:
 On a busy machine it ends within about eight minutes: a stop that would take longer is left out, and its command is
 printed for later. The emulated arm needs Linux. The last stop shows that a copy of the checkpoint without its
 statistics is refused.
@@ -35,11 +35,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+import strobe.core.cli.main  # noqa: F401  # it quietens what torch and torchao print when they are imported
 from strobe.commands import breakdown, compare
 from strobe.core import demo, slices
+from strobe.core.cli.display import requested_help
 from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
+from strobe.core.cli.metadata import quicken
 from strobe.core.cli.runner import Command
+from strobe.core.errors import UserError
 from strobe.core.json_text import parse_json
+from strobe.core.processes.lifetime import leave
 from strobe.lerobot.quiet import root_logger_restored
 from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record
@@ -55,7 +60,7 @@ STEPS, FEWER_STEPS = 14, 9  # of the training, usually and on a busy machine
 
 @dataclass
 class TourConfig:
-    """Flags of `strobe tour`."""
+    """Flags of the tour."""
 
     # Where the dataset and the run folders go.
     output_dir: Path = Path("runs/tour")
@@ -302,3 +307,25 @@ def _train(argv: list[str], config: TourConfig, console: Console) -> int:
 
 
 run = Command("tour", __doc__, TourConfig, None, tour, bar=False, heavy="timed", gives_way=True)
+
+
+def main() -> int:
+    """Run the tour. Return its exit code, as a command of Strobe has it."""
+    quicken()
+    argv = sys.argv[1:]
+    if requested_help(argv):
+        print(run.help("all"))
+        return 0
+    try:
+        return run(argv)
+    except UserError as error:
+        print(f"tour: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    code = main()
+    leave(code, "lerobot")
+    sys.exit(code)
