@@ -28,8 +28,10 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment
 from strobe.treatments.engines.backends import FP8, INT8, MODELOPT, Run, require_nncf
-from strobe.treatments.engines.engine import ENTRY as ENGINE
-from strobe.treatments.engines.engine import PartInEngine, Target, find_engine, list_cacheless_parts, slow_to_build
+from strobe.treatments.engines.built import Target
+from strobe.treatments.engines.engine import PartInEngine
+from strobe.treatments.engines.offered import ENTRY as ENGINE
+from strobe.treatments.engines.offered import find_engine, list_cacheless_parts, slow_to_build
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.numbers.quantise import find_quantizable_layers, observe_input_maxima, require_fp8
 

@@ -33,18 +33,16 @@ from torch import Tensor, nn
 from strobe.core.devices.accelerators import generators_restored
 from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.families.capabilities import Parts
-from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.measure.traffic import counted_as
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.sections import note_unseen, recording, section
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.room import fits, numbers, require_room
-from strobe.core.treatments.switch import entry
-from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
 from strobe.core.treatments.words import precision_name
-from strobe.lerobot.families.flow_parts import EXPERT, PREFIX
 from strobe.treatments.engines.backends import ENGINES, FP8, INT8, Engine, Run, engine_file, mark_used, trim_engines
+from strobe.treatments.engines.built import Built, Target
 from strobe.treatments.engines.draws import Draw, RecordedDraws, schedulers_laid_out
 from strobe.treatments.engines.partitions import OnCard
 from strobe.treatments.engines.recorded import (
@@ -58,10 +56,9 @@ from strobe.treatments.engines.recorded import (
     run_flattened,
 )
 from strobe.treatments.numbers.precision import DTYPES, Precision
-from strobe.treatments.parts import dominant, find_part, match_parts, named_parts
+from strobe.treatments.parts import find_part, match_parts
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
-LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
 SHAPES = 4  # shapes built for one part, each an engine of its own; torch computes the others
 RECORDING_S = 8.0  # time after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
@@ -85,7 +82,7 @@ class PartInEngine(Treatment, key="engine"):
     part: str
     precision: str = ""
     all_steps: bool = False
-    _built: dict[object, _Built] = field(default_factory=dict, init=False, repr=False)
+    _built: dict[object, Built] = field(default_factory=dict, init=False, repr=False)
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
     _sources: list[Tensor] = field(default_factory=list, init=False, repr=False)
@@ -144,7 +141,7 @@ class PartInEngine(Treatment, key="engine"):
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*call.tensors, *weights)):
                 self._looked = False  # a training changes the weights
                 return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
-            if (self.all_steps or not self._looked) and _state(target) != self._weights:
+            if (self.all_steps or not self._looked) and target.state() != self._weights:
                 return inner(*args, **kwargs)  # until it is applied again
             self._looked = True
             if call.key not in self._built:
@@ -206,7 +203,7 @@ class PartInEngine(Treatment, key="engine"):
         return LEAST[self.precision]
 
     def _prepare(self, subject: Subject, target: Target) -> None:
-        state, part = _state(target), target.module
+        state, part = target.state(), target.module
         if state == self._weights:
             return
         self._built.clear()  # they were built of other weights
@@ -288,7 +285,7 @@ class PartInEngine(Treatment, key="engine"):
 
     def _build_and_compare(
         self, subject: Subject, target: Target, calls: Sequence[Call], results: Results, draws: Sequence[Draw]
-    ) -> _Built:
+    ) -> Built:
         call, part, noise = calls[0], target.module, [draw.values for draw in draws]
         about = repr((target.settings(), [(draw.kind, draw.values.shape, draw.values.dtype) for draw in draws]))
         file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device, about)
@@ -297,7 +294,7 @@ class PartInEngine(Treatment, key="engine"):
             try:
                 run = self._engine.load(cached_file, self.precision, subject.device)
                 mark_used(cached_file)
-                built = _Built(run, call.dtypes, results, draws, cached=True)
+                built = Built(run, call.dtypes, results, draws, cached=True)
                 if least_cosine(built.run(call.tensors, noise), results) >= self._least(subject):
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
@@ -305,7 +302,7 @@ class PartInEngine(Treatment, key="engine"):
         partial = cached_file.with_name(f"{cached_file.stem}.{os.getpid()}{cached_file.suffix}")
         try:
             run = self._build_engine(subject, target, calls, results.places, noise, partial)
-            built = _Built(run, call.dtypes, results, draws)
+            built = Built(run, call.dtypes, results, draws)
             agreed = least_cosine(built.run(call.tensors, noise), results)
             if agreed < self._least(subject):
                 raise UserError(
@@ -334,7 +331,7 @@ class PartInEngine(Treatment, key="engine"):
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
         inputs = [tuple(cast_to_float32(value) for value in (*call.tensors, *noise)) for call in calls]
         # With what treatments of its inside say in the modules' repr, as in the cache's key.
-        call, state = calls[0], repr(_state(target))
+        call, state = calls[0], repr(target.state())
         form = (self.engine, exported, call.key, tuple(call.dtypes), tuple(places), state, repr(part), self.all_steps)
         undo = Precision(self._engine.export_precision(self.precision), self.part).apply(subject)
         try:
@@ -359,52 +356,8 @@ class PartInEngine(Treatment, key="engine"):
             undo()
 
 
-@dataclass(frozen=True)
-class Target:
-    """What an engine stands for: ``method`` of ``owner``, which is ``call`` and uses the weights of ``module``."""
-
-    module: nn.Module
-    owner: nn.Module
-    method: str
-    call: Callable[..., object]
-
-    def settings(self) -> dict[str, str]:
-        """Return what else the results depend on: plain attributes of the owner, such as its number of steps."""
-        if self.owner is self.module:
-            return {}  # a module's own are in its repr, or in its config
-        return {
-            name: str(value if isinstance(value, (bool, int, float, str)) else value.config)
-            for name, value in vars(self.owner).items()
-            if isinstance(value, (bool, int, float, str)) or hasattr(value, "config")
-        }
-
-
-@dataclass
-class _Built:
-    """An engine for one call's shapes."""
-
-    call: Run
-    dtypes: list[torch.dtype]
-    results: Results
-    draws: Sequence[Draw] = ()
-    cached: bool = False
-    seconds: float = 0.0
-
-    def run(self, tensors: Sequence[Tensor], noise: Sequence[Tensor] | None = None) -> Any:
-        """Return the results for ``tensors``; ``noise``: what is drawn, None for a draw of torch's generator."""
-        drawn = [draw.again() for draw in self.draws] if noise is None else noise
-        # By way of the dtype that was recorded: a mask of another kind means another thing.
-        inputs = [value.to(dtype) for value, dtype in zip(tensors, self.dtypes, strict=True)]
-        return self.results.fill_tensors(self.call([cast_to_float32(value) for value in (*inputs, *drawn)]))
-
-
 def _product_dtype(precision: str) -> torch.dtype:
     return {INT8: torch.int8, FP8: torch.float8_e4m3fn}.get(precision) or DTYPES[precision]
-
-
-def _state(target: Target) -> tuple[object, ...]:
-    weights = (*target.module.parameters(), *target.module.buffers())
-    return (target.settings(), *((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in weights))
 
 
 def _floating(part: nn.Module) -> list[Tensor]:
@@ -424,70 +377,3 @@ def _require_plain(part: nn.Module, path: str) -> None:
         raise UserError(
             f"'{path}' has quantised weights, and an engine needs floating-point weights: use one of the two"
         )
-
-
-def _make(spec: Spec) -> PartInEngine:
-    engine, part, precision = str(spec["engine"]), str(spec.get("engine.part", "")), spec.get("engine.precision", "")
-    if (steps := spec.get("engine.steps", "each")) not in ("each", "all"):
-        raise UserError(f"engine.steps={steps}: use each (a call for each denoising step) or all (one call)")
-    return PartInEngine(engine, part, str(precision), all_steps=steps == "all")
-
-
-def find_engine(device: torch.device) -> tuple[str, Sequence[str]]:
-    """Return the engine that can be had for ``device``, with its precisions; none of them where there is none."""
-    engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(device.type, "")
-    with suppress(UserError, KeyError):
-        made = ENGINES[engine]()
-        made.require(device)
-        return engine, made.precisions(device)
-    return "", ()
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    engine, able = find_engine(subject.device)
-    order = ("fp16", "bf16", FP8) if engine == "tensorrt" else ("bf16", "fp32")
-    precisions = [name for name in order if name in able]
-    networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
-    specs = [(path, precision) for path in (*networks, *list_cacheless_parts(subject)) for precision in precisions]
-    if engine == "openvino" and Parts.from_family(subject.family).caching:
-        one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
-        specs += [(path, one_form) for path in Parts.from_family(subject.family).caching]
-    offered: list[Spec] = [{"engine": engine, "engine.part": path, "engine.precision": form} for path, form in specs]
-    if engine == "openvino":
-        whole = [spec for spec in offered if spec["engine.part"] in Parts.from_family(subject.family).sampling]
-        offered += [{**spec, "engine.steps": "all"} for spec in whole]
-    return offered
-
-
-def _networks(subject: Subject) -> list[str]:
-    inside = list_cacheless_parts(subject)
-    called = [path for path, method in subject.compiled_methods if path and method == "forward"]
-    return [path for path in called if sum(part.startswith(f"{path}.") for part in inside) > 1]
-
-
-def list_cacheless_parts(subject: Subject) -> list[str]:
-    """Return the paths of the parts that most time goes to, without those that a key-value cache goes through."""
-    return [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(named_parts(subject, [path]))]
-
-
-def _path(spec: Spec) -> str:
-    return next((str(value) for key, value in spec.items() if key.endswith(".part")), "")
-
-
-def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
-    path = _path(spec)
-    return Parts.from_family(subject.family).caching.get(path) or named_parts(subject, [path])
-
-
-def slow_to_build(subject: Subject, spec: Spec, large: float = LARGE) -> bool:
-    """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
-    path = _path(spec)
-    part = dict(subject.module.named_modules()).get(path)
-    return (
-        spec.get("engine.steps") == "all"
-        or path in Parts.from_family(subject.family).caching
-        or (part is not None and numbers(part.parameters()) > large)
-    )
-
-
-ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=slow_to_build)
