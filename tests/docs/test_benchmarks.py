@@ -112,3 +112,4 @@ def test_the_rota_takes_each_short_benchmark_in_turn_and_no_other() -> None:
     assert all(len(set(turn)) == 2 for turn in turns)
     assert bench.rota(record, 2, days[0]) == turns[0]
     assert sorted(bench.rota(record, 20, days[0])) == sorted("abcde")
+    assert sorted(bench.rota(record, 20, days[0], ["c"])) == sorted("abde")
