@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer, Result
+from strobe.core.results.call_times import Growth
 from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary, listed, optional
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
@@ -95,6 +96,7 @@ class CallTimes(Data):
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
     concurrent: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
+    growth: Growth | None = Field(default=None, description="how they take longer and longer; None: they do not")
 
     def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
-# JSON has no infinities: a figure that could not be computed is None. Within the bound sums and squares are finite too.
+# JSON has no infinities: a figure that could not be computed is None. Sums and squares of figures are finite too.
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e100, le=1e100)]
 Size = Annotated[Finite, Field(ge=0)]  # of a time, or of whatever else is never below 0
 

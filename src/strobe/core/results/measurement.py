@@ -197,6 +197,7 @@ class Measurement(Data):
     cadence: Cadence | None = optional("pace of the calls; None if they were back to back")
     compilation: Compilation | None = optional("what torch.compile did; None if nothing was")
     energy: Energy | None = optional("energy of a call; None if nobody looked")
+    losses_not_finite: int = Field(default=0, description="training passes with an infinite loss, or one not a number")
     notes: list[str] = Field(default_factory=list)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Result
+from strobe.core.results.call_times import Growth
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Data, Figure, Finite, Quantiles, listed, optional
 from strobe.core.results.measurement import Measurement
@@ -171,6 +172,7 @@ class Inference(Data):
     first_ms: Finite = Field(description="latency of the first call, from its observation to its actions in the queue")
     latency: Quantiles | None = optional("milliseconds for all later calls; None without any")
     delays: Delays | None = optional("delays of Real-Time Chunking, with two calls or more")
+    growth: Growth | None = optional("how the calls take longer and longer; None: they do not")
     useless: int = Field(default=0, description="chunks whose actions were all past when they arrived")
     errors: str | None = optional("last error of the inference thread, if it gave up")
 

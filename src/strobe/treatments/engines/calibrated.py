@@ -29,7 +29,7 @@ from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment
 from strobe.treatments.engines.backends import FP8, INT8, MODELOPT, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
-from strobe.treatments.engines.engine import PartInEngine, find_engine, list_cacheless_parts, slow_to_build
+from strobe.treatments.engines.engine import PartInEngine, Target, find_engine, list_cacheless_parts, slow_to_build
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.numbers.quantise import find_quantizable_layers, observe_input_maxima, require_fp8
 
@@ -59,15 +59,21 @@ class _Calibrated(PartInEngine):
         return 0.0 if subject.input_source.kind == "pending" else super()._least(subject)
 
     def _build_engine(
-        self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path
+        self,
+        subject: Subject,
+        target: Target,
+        calls: Sequence[Call],
+        places: Sequence[int],
+        noise: Sequence[Tensor],
+        keep: Path,
     ) -> Run:
         if subject.input_source.kind == "pending":
             raise UserError(
                 f"'{self.part}' in {self.precision} is calibrated on observations, and this machine has no such "
                 "engine: run strobe verify RECIPE with --dataset.root=FOLDER here first"
             )
-        with self._calibrated_layers(subject, part):
-            return super()._build_engine(subject, part, calls, places, keep)
+        with self._calibrated_layers(subject, target.module):
+            return super()._build_engine(subject, target, calls, places, noise, keep)
 
     def _calibrated_layers(self, subject: Subject, part: nn.Module) -> AbstractContextManager[None]:
         return nullcontext()  # the engine finds its scales itself
