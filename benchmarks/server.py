@@ -54,8 +54,7 @@ from strobe.core.kinds import advise
 from strobe.servers.protocols import lerobot_messages
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import ObservationOptions, read
-from strobe.servers.protocols.openpi import OpenpiWire
-from strobe.servers.protocols.openpi_messages import encode
+from strobe.servers.protocols.openpi import OpenpiWire, encode
 from strobe.servers.results import PROTOCOLS, ServerAnswer
 from strobe.servers.run import ServerOptions, server
 

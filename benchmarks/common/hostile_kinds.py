@@ -282,9 +282,9 @@ def _message(folder: Path) -> Path:
 
 
 def _read_message(file: Path) -> Any:
-    from strobe.servers.protocols import groot_messages, openpi_messages
+    from strobe.servers.protocols import groot_messages, openpi
 
-    openpi_messages.decode(file.read_bytes())
+    openpi.decode(file.read_bytes())
     return len(groot_messages.decode(file.read_bytes()))
 
 

@@ -14,10 +14,10 @@ from miswired.data import Ticks, World, rewrite_vectors, write
 
 from strobe.core.kinds import advise
 from strobe.core.results.finding import Finding
+from strobe.preflight.lag import read_run
 from strobe.preflight.open_loop import Frames
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.run import Preflight, look_at_frames, preflight
-from strobe.preflight.run_of_policy import read_run
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.of_run import parse_settings
 from strobe.preflight.wiring.robot import Connected

@@ -18,7 +18,7 @@ from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.data import Samples
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import Machine, SubjectInfo
-from strobe.history.diff import FALSE_CLAIMS, diff
+from strobe.history.diff_command import FALSE_CLAIMS, diff
 from strobe.history.gates import WIDEST
 from strobe.history.trend import FALSE_CHANGES, RUNS, Judged, Level, judge
 

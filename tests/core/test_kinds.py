@@ -24,8 +24,8 @@ from strobe.core.findings.rules import declare_answers
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.finding import Finding
 from strobe.core.results.units import plain
-from strobe.history.diff import diff
-from strobe.history.history import history
+from strobe.history.diff_command import diff
+from strobe.history.history_command import history
 from strobe.sweep.results import Sweep
 from strobe.train.results import Training, TrainResult
 

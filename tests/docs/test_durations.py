@@ -38,7 +38,8 @@ def test_what_is_slow_has_a_reason(request: pytest.FixtureRequest) -> None:
 
 def test_the_record_names_the_files_that_are_there() -> None:
     """A new file is measured by `make durations ARGS=FILE`."""
-    there = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+    files = [path for folder in ("tests", "packages") for path in (ROOT / folder).rglob("test_*.py")]
+    there = {str(path.relative_to(ROOT)) for path in files}
     assert set(durations.recorded_times()) == there
 
 

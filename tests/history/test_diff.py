@@ -14,7 +14,7 @@ from strobe.core.report import markdown
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Memory
 from strobe.core.runs import store
-from strobe.history.diff import diff, gate
+from strobe.history.diff_command import diff, gate
 from strobe.history.results import Difference
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}

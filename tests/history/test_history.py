@@ -16,7 +16,7 @@ from strobe.core.results.answer import Result
 from strobe.core.results.traits import PolicyTraits, Traits, TreatmentTraits
 from strobe.core.runs import store
 from strobe.core.runs.saved_runs import Run, UnreadableRun
-from strobe.history.history import gate, history
+from strobe.history.history_command import gate, history
 from strobe.history.results import History
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)

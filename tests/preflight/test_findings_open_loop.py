@@ -6,9 +6,15 @@ from support.examples.findings_results import approve_findings
 
 from strobe.core.kinds import advise, document, page
 from strobe.core.results.data import Interval
-from strobe.preflight.results import open_loop
-from strobe.preflight.results.open_loop import Hypothesis, NaiveError, OpenLoop, PairedError, PartErrors
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results import preflight as open_loop
+from strobe.preflight.results.preflight import (
+    Hypothesis,
+    NaiveError,
+    OpenLoop,
+    PairedError,
+    PartErrors,
+    PreflightResult,
+)
 from strobe.preflight.results.wiring import Feature, FeatureKind, Place, WiredFeature, Wiring
 
 

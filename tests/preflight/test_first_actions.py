@@ -18,8 +18,8 @@ from strobe.loops.results.motion import FirstAction, FirstJump
 from strobe.loops.results.rollout import JointSeam, RolloutResult
 from strobe.preflight import first_actions, open_loop
 from strobe.preflight.findings.preflight import is_far
-from strobe.preflight.results.open_loop import OpenLoop
-from strobe.preflight.run_of_policy import read_run
+from strobe.preflight.lag import read_run
+from strobe.preflight.results.preflight import OpenLoop
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = TESTS / "golden"

@@ -15,7 +15,7 @@ from support.builders.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Tick
 
 from strobe.lerobot.policies.recorded_actions import spread_frames
 from strobe.preflight import open_loop, predictions
-from strobe.preflight.results.open_loop import Hypothesis, OpenLoop
+from strobe.preflight.results.preflight import Hypothesis, OpenLoop
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=16)  # enough to claim what was planted
 MORE = open_loop.Frames(Path("unused"), seconds=120.0, most=32)  # of which nothing may be claimed

@@ -18,9 +18,8 @@ from strobe.core.runs import store
 from strobe.loops.files import EVENTS
 from strobe.loops.measure.robot import lag_ticks
 from strobe.preflight.findings.wiring import wiring_findings
-from strobe.preflight.lag import measured_call_time
+from strobe.preflight.lag import measured_call_time, read_run
 from strobe.preflight.run import Preflight, preflight
-from strobe.preflight.run_of_policy import read_run
 
 GOLDEN = TESTS / "golden"
 

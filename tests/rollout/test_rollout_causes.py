@@ -12,7 +12,7 @@ from support.examples.made_up_rollout import MAIN, MS, header, motion, rtc, sync
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document, figures
-from strobe.history.diff import diff
+from strobe.history.diff_command import diff
 from strobe.loops.event_log import Log, read
 from strobe.loops.reader import read_record
 from strobe.loops.results.rollout import Rollout, RolloutResult

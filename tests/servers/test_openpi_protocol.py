@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from strobe.core.errors import UserError
 from strobe.servers.protocols.connect import check_url
-from strobe.servers.protocols.openpi_messages import decode, encode, require_packages
+from strobe.servers.protocols.openpi import decode, encode, require_packages
 
 MESSAGE: dict[str, Any] = {
     "image": np.arange(6, dtype=np.uint8).reshape(1, 2, 3),

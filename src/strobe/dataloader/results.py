@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, Interval, Samples
+from strobe.core.results.data import Data, Finite, Interval, Samples, listed, mapped, optional
 from strobe.core.results.subject import Machine
 
 RowStatus = Literal["done", "refused", "failed", "not run"]
@@ -18,9 +18,9 @@ class Rate(Data):
     """Steady-state samples per second, from the time that blocks of whole rounds of the workers took."""
 
     samples_per_s: Finite
-    interval: Interval | None = Field(default=None, description="interval of the rate; None with too few blocks")
+    interval: Interval | None = optional("interval of the rate; None with too few blocks")
     block_samples: int = Field(description="samples in a block: one or more batches of every worker")
-    blocks_s: list[Finite] = Field(default_factory=list, description="seconds that each block took, in order")
+    blocks_s: list[Finite] = listed("seconds that each block took, in order")
 
     @property
     def low(self) -> float:
@@ -63,11 +63,11 @@ class LoaderRow(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    start_up_s: Finite | None = Field(default=None, description="time to the first batch, with workers started by fork")
-    worker_pss_bytes: int | None = Field(default=None, description="memory of one worker, shared pages in proportion")
-    worker_uss_bytes: int | None = Field(default=None, description="memory of one worker, only its own pages")
+    start_up_s: Finite | None = optional("time to the first batch, with workers started by fork")
+    worker_pss_bytes: int | None = optional("memory of one worker, shared pages in proportion")
+    worker_uss_bytes: int | None = optional("memory of one worker, only its own pages")
     shared_most_bytes: int = Field(default=0, description="upper bound of shared memory: workers × prefetch × batch")
-    shared_seen_bytes: int | None = Field(default=None, description="most shared memory seen in use")
+    shared_seen_bytes: int | None = optional("most shared memory seen in use")
     rungs: int = Field(default=0, description="rungs of the search that measured this row")
     own: bool = Field(default=False, description="this row has the user's own flags")
     chosen: bool = False
@@ -80,7 +80,7 @@ class StartUp(Data):
     status: RowStatus
     reason: str = ""
     first_batch_s: Finite | None = None
-    epoch_start_s: Finite | None = Field(default=None, description="time to a later epoch's first batch, same workers")
+    epoch_start_s: Finite | None = optional("time to a later epoch's first batch, same workers")
     worker_pss_bytes: int | None = None
     worker_uss_bytes: int | None = None
 
@@ -93,7 +93,7 @@ class WhatIf(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    baseline: Rate | None = Field(default=None, description="the chosen loader, measured in alternation")
+    baseline: Rate | None = optional("the chosen loader, measured in alternation")
 
 
 class Encoding(Data):
@@ -103,9 +103,9 @@ class Encoding(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    bytes_per_hour: Finite | None = Field(default=None, description="bytes on disk for an hour of recording")
-    psnr_db: Finite | None = Field(default=None, description="against the frames as they are now; None if equal")
-    encode_s: Finite | None = Field(default=None, description="time to write the sample")
+    bytes_per_hour: Finite | None = optional("bytes on disk for an hour of recording")
+    psnr_db: Finite | None = optional("against the frames as they are now; None if equal")
+    encode_s: Finite | None = optional("time to write the sample")
 
 
 class StepNeed(Data):
@@ -124,7 +124,7 @@ class DatasetFacts(Data):
     frames: int
     episodes: int
     fps: Finite
-    cameras: dict[str, list[int]] = Field(default_factory=dict, description="camera → height, width, channels")
+    cameras: dict[str, list[int]] = mapped("camera → height, width, channels")
     video: bool
     sample_bytes: int = Field(description="bytes of one sample's tensors, as a worker returns them")
 
@@ -134,7 +134,7 @@ class Recommendation(Data):
 
     batch_size: int
     flags: list[str] = Field(description="flags in lerobot-train's spelling")
-    own: Rate | None = Field(default=None, description="the user's own loader, in alternation with the chosen one")
+    own: Rate | None = optional("the user's own loader, in alternation with the chosen one")
     chosen: Rate
     fed: bool = Field(description="the loader is shown to be no slower than the step")
     reason: str = Field(description="why the search ended")
@@ -154,18 +154,12 @@ class Dataloader(Answer):
     dataset: DatasetFacts
     own: LoaderSettings = Field(description="the row with the user's flags")
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
-    needs: list[StepNeed] = Field(
-        default_factory=list, description="required rate by batch size; empty if the fastest loader was requested"
-    )
+    needs: list[StepNeed] = listed("required rate by batch size; empty if the fastest loader was requested")
     rows: list[LoaderRow] = Field(default_factory=list)
-    recommendations: list[Recommendation] = Field(
-        default_factory=list, description="one per batch size, the user's first"
-    )
+    recommendations: list[Recommendation] = listed("one per batch size, the user's first")
     start_ups: list[StartUp] = Field(default_factory=list)
     what_ifs: list[WhatIf] = Field(default_factory=list)
-    caches: list[WhatIf] = Field(
-        default_factory=list, description="the chosen loader on decoded samples, and on files that lie in memory"
-    )
+    caches: list[WhatIf] = listed("the chosen loader on decoded samples, and on files that lie in memory")
     encodings: list[Encoding] = Field(default_factory=list)
 
     @property

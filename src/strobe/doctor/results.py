@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, optional
 
 Outcome = Literal["holds", "doubtful", "fails", "missing", "not here"]
 Area = Literal["machine", "versions", "noise", "steadiness", "loaders", "tools"]
@@ -35,8 +35,8 @@ class SelfCheck(Data):
     name: str
     outcome: Outcome
     seen: str = Field(description="what was seen, with the figures and their units")
-    means: str | None = Field(default=None, description="consequence for the user's numbers; None if the check holds")
-    do: str | None = Field(default=None, description="the remedy: a command or a change")
+    means: str | None = optional("consequence for the user's numbers; None if the check holds")
+    do: str | None = optional("the remedy: a command or a change")
     evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, listed, mapped, optional
 
 
 class Environment(Data):
@@ -14,7 +14,7 @@ class Environment(Data):
 
     name: str
     python: str = Field(description="version of Python")
-    packages: dict[str, str] = Field(default_factory=dict, description="distribution → version")
+    packages: dict[str, str] = mapped("distribution → version")
     checkout: str = Field(default="", description="commit of the LeRobot that the user named, else its folder's name")
     threads: int = Field(description="torch's intra-op threads")
 
@@ -25,12 +25,8 @@ class StageDifference(Data):
     kind: Literal["setting", "type", "weights", "values", "shape", "calls"]
     stage: str = Field(description="name of the stage: 'preprocessing', 'vision', 'prefix', 'denoising step 3', …")
     place: str = Field(description="step or module and its value, e.g. 'NormalizerProcessorStep observation.state'")
-    distance: Finite | None = Field(
-        default=None, description="length of the values' difference ÷ length of the first side's values"
-    )
-    rounding: Finite | None = Field(
-        default=None, description="the same distance for the first side with its sums in another order"
-    )
+    distance: Finite | None = optional("length of the values' difference ÷ length of the first side's values")
+    rounding: Finite | None = optional("the same distance for the first side with its sums in another order")
     words: str = Field(description="what differs, in words")
 
 
@@ -40,14 +36,12 @@ class PassDifference(Data):
     candidate: str = Field(description="the side that is compared with the first one")
     observation: int = Field(description="observation of the check whose actions differ most, counted from 1")
     compared: int = Field(description="count of tensors and texts that both sides have")
-    unmatched: list[str] = Field(default_factory=list, description="examples of modules that only one side has")
-    stages: list[StageDifference] = Field(default_factory=list, description="all stages, in order of the pass")
-    inside: list[StageDifference] = Field(
-        default_factory=list, description="stages of the policy that differ without changing the actions"
-    )
-    settings: list[StageDifference] = Field(default_factory=list, description="settings that differ")
-    training: list[StageDifference] = Field(default_factory=list, description="gradients of one training step")
-    note: str | None = Field(default=None, description="the part that could not be compared")
+    unmatched: list[str] = listed("examples of modules that only one side has")
+    stages: list[StageDifference] = listed("all stages, in order of the pass")
+    inside: list[StageDifference] = listed("stages of the policy that differ without changing the actions")
+    settings: list[StageDifference] = listed("settings that differ")
+    training: list[StageDifference] = listed("gradients of one training step")
+    note: str | None = optional("the part that could not be compared")
 
     @property
     def first(self) -> StageDifference | None:

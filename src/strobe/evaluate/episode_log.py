@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import parse_json
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, optional
 from strobe.core.runs.contents import contents
 from strobe.evaluate.results import EpisodeTiming
 from strobe.loops.results.motion import Motion
@@ -38,9 +38,7 @@ class EvaluationRequest(Data):
     seed: int
     rename_map: dict[str, str] = Field(default_factory=dict)
     episodes: int = Field(description="number of episodes of each variant on each task; a resumed run may request more")
-    threads: int | None = Field(
-        default=None, description="torch's threads for an episode, which sums may depend on; None: not recorded"
-    )
+    threads: int | None = optional("torch's threads for an episode, which sums may depend on; None: not recorded")
 
 
 class EpisodeLine(Data):
@@ -58,13 +56,11 @@ class EpisodeLine(Data):
     step_ms: Finite = Field(description="the simulator's time over all ticks, without rendering")
     render_ms: Finite | None = Field(description="rendering time over all ticks; None if not seen")
     reset_ms: Finite
-    seconds: Finite | None = Field(default=None, description="as in `strobe.simulators.results.Episode`")
-    limit_s: Finite | None = Field(default=None, description="as in `strobe.simulators.results.Episode`")
-    timing: EpisodeTiming | None = Field(default=None, description="timing, if the episode was played in real time")
-    motion: Motion | None = Field(default=None, description="smoothness of the actions; None if unknown")
-    drawn: int | None = Field(
-        default=None, description="number of control ticks with a rendered observation; None: not seen"
-    )
+    seconds: Finite | None = optional("as in `strobe.simulators.results.Episode`")
+    limit_s: Finite | None = optional("as in `strobe.simulators.results.Episode`")
+    timing: EpisodeTiming | None = optional("timing, if the episode was played in real time")
+    motion: Motion | None = optional("smoothness of the actions; None if unknown")
+    drawn: int | None = optional("number of control ticks with a rendered observation; None: not seen")
     concurrent: int = Field(
         default=0, description="number of other processes that played episodes at the same time, on the same machine"
     )

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite, Interval, optional
 from strobe.core.results.numerals import points, significant
 from strobe.simulators.results import Episode
 
@@ -114,7 +114,7 @@ class TimeToTask(Data):
     middle_s: Finite | None = Field(description="time after which half of the episodes are done; None: fewer are, ever")
     at_s: list[Finite] = Field(description="times at which the curve falls, from 0 to the last end of an episode")
     not_done: list[Finite] = Field(description="share not yet done from each of these times on (Kaplan and Meier)")
-    paired: PairedTimes | None = Field(default=None, description="comparison with the first variant; None for itself")
+    paired: PairedTimes | None = optional("comparison with the first variant; None for itself")
 
 
 def time_in_words(paired: PairedTimes) -> str:
@@ -196,14 +196,12 @@ class PairedEpisodes(Data):
         description="interval of the difference; anytime-valid if a margin was set, else for the final look only"
     )
     possible_drop: Finite = Field(description="loss of success rate that these pairs cannot exclude, 0 to 1")
-    margin: Finite | None = Field(
-        default=None, description="non-inferiority margin; None in results older than the margin"
-    )
-    decided: int | None = Field(default=None, description="number of pairs that decided success; None: undecided")
+    margin: Finite | None = optional("non-inferiority margin; None in results older than the margin")
+    decided: int | None = optional("number of pairs that decided success; None: undecided")
     reward: Finite = Field(description="centre of the pairs' differences in reward")
     reward_interval: Interval | None = Field(description="interval of `reward`; None with fewer than six pairs")
-    reward_least: Finite | None = Field(default=None, description="smallest difference of reward that counts as one")
-    time: PairedTimes | None = Field(default=None, description="time until the task is done; None: not judged")
-    time_not_judged: str | None = Field(default=None, description="why there is no `time`")
+    reward_least: Finite | None = optional("smallest difference of reward that counts as one")
+    time: PairedTimes | None = optional("time until the task is done; None: not judged")
+    time_not_judged: str | None = optional("why there is no `time`")
     broken: str = Field(default="", description="evidence against the candidate; else empty")
     sentence: str = Field(description="the verdict in words, with its numbers")

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.call_times import Growth
-from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary
+from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary, listed, optional
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
 from strobe.loops.results.motion import Motion
@@ -24,7 +24,7 @@ class Video(Data):
     success: bool
     seconds: Finite = Field(description="duration in simulated time")
     file: str = Field(description="path in the run's folder: an H.264 .mp4, or a .webp without H.264")
-    poster: str | None = Field(default=None, description="path of its last frame as a .webp, in the run's folder")
+    poster: str | None = optional("path of its last frame as a .webp, in the run's folder")
 
 
 Engine = Literal["sync", "rtc", "async"]
@@ -76,10 +76,8 @@ class ChunkTimes(Data):
     parts: dict[str, Finite] = Field(
         description="median ms of the policy's parts and of the processors; the remainder belongs to no part"
     )
-    times: Finite | None = Field(
-        default=None, description="speed relative to the first variant; None for the first itself"
-    )
-    times_interval: Interval | None = Field(default=None, description="interval of `times`, from pairs of the rounds")
+    times: Finite | None = optional("speed relative to the first variant; None for the first itself")
+    times_interval: Interval | None = optional("interval of `times`, from pairs of the rounds")
 
 
 class VariantOnTask(Data):
@@ -87,7 +85,7 @@ class VariantOnTask(Data):
 
     success: SuccessRate
     reward: Finite = Field(description="mean over the episodes of the summed reward")
-    paired: PairedRates | None = Field(default=None, description="comparison with the first variant; None for itself")
+    paired: PairedRates | None = optional("comparison with the first variant; None for itself")
 
 
 class CallTimes(Data):
@@ -98,7 +96,7 @@ class CallTimes(Data):
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
     concurrent: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
-    growth: Growth | None = Field(default=None, description="how they take longer and longer; None: they do not")
+    growth: Growth | None = optional("how they take longer and longer; None: they do not")
 
     def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
@@ -112,34 +110,30 @@ class LoopTimes(Data):
     step_ms: Finite = Field(description="simulator's step in a control tick, without rendering, mean")
     render_ms: Finite | None = Field(description="rendering in a control tick, mean; None if not seen")
     policy_ms: Finite = Field(description="policy's time in a control tick, mean: most ticks only take a queued action")
-    drawn: Finite | None = Field(
-        default=None, description="share of control ticks with a rendered observation; None if not seen"
-    )
+    drawn: Finite | None = optional("share of control ticks with a rendered observation; None if not seen")
 
 
 class EvaluatedVariant(Data):
     """One row of an evaluation's table."""
 
     name: str
-    steps: int | None = Field(
-        default=None, description="number of denoising steps; None: it has none, or varies in another setting"
-    )
+    steps: int | None = optional("number of denoising steps; None: it has none, or varies in another setting")
     recipe: str = Field(default="", description="file name of the recipe; '' if it has none")
     together: VariantOnTask
     tasks: dict[str, VariantOnTask] = Field(description="task name → result; empty with one task")
     calls: CallTimes
     loop: LoopTimes
-    times: Finite | None = Field(
-        default=None, description="speed relative to the first variant, by the medians of the episodes that both played"
+    times: Finite | None = optional(
+        "speed relative to the first variant, by the medians of the episodes that both played"
     )
-    timing: Timing | None = Field(default=None, description="timing of the episodes played in real time")
-    motion: Motion | None = Field(default=None, description="smoothness of the actions, mean over the episodes")
-    time: TimeToTask | None = Field(default=None, description="time until the task is done; None: not judged")
-    time_not_judged: str | None = Field(default=None, description="why there is no `time`")
-    path_ratio: Finite | None = Field(
-        default=None, description="its path of actions ÷ the first variant's, where both succeeded; None: not judged"
+    timing: Timing | None = optional("timing of the episodes played in real time")
+    motion: Motion | None = optional("smoothness of the actions, mean over the episodes")
+    time: TimeToTask | None = optional("time until the task is done; None: not judged")
+    time_not_judged: str | None = optional("why there is no `time`")
+    path_ratio: Finite | None = optional(
+        "its path of actions ÷ the first variant's, where both succeeded; None: not judged"
     )
-    chunk: ChunkTimes | None = Field(default=None, description="time of a chunk without episodes; None: not measured")
+    chunk: ChunkTimes | None = optional("time of a chunk without episodes; None: not measured")
 
 
 class PlayedCheckpoint(Data):
@@ -149,12 +143,10 @@ class PlayedCheckpoint(Data):
     path: str = Field(description="folder or Hub id")
     policy: str = Field(description="type of the policy")
     starts: int = Field(description="number of complete starts played, over all tasks")
-    by: str | None = Field(
-        default=None, description="checkpoint shown to succeed more often, which eliminated this one; None: it remains"
-    )
-    rates: PairedRates | None = Field(default=None, description="None for the best one, or with no complete start")
-    times: PairedTimes | None = Field(default=None, description="against the best one; None: itself, or not judged")
-    times_not_judged: str | None = Field(default=None, description="why `times` is missing")
+    by: str | None = optional("checkpoint shown to succeed more often, which eliminated this one; None: it remains")
+    rates: PairedRates | None = optional("None for the best one, or with no complete start")
+    times: PairedTimes | None = optional("against the best one; None: itself, or not judged")
+    times_not_judged: str | None = optional("why `times` is missing")
 
 
 class Elimination(Data):
@@ -185,21 +177,16 @@ class EvaluateResult(Result):
     study: Literal["evaluate"] = "evaluate"
     environment: str = Field(description="type and task of the environment")
     tasks: list[str]
-    fps: Finite | None = Field(default=None, description="control ticks per second; None in older answers")
+    fps: Finite | None = optional("control ticks per second; None in older answers")
     planned: int = Field(description="episodes requested for each variant, over all tasks")
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
-    foresight: str | None = Field(default=None, description="the verdicts within reach of the planned number")
-    variants: list[EvaluatedVariant] = Field(
-        default_factory=list, description="variants that were played, the baseline first"
-    )
-    elimination: Elimination | None = Field(
-        default=None, description="outcome with several checkpoints; None: variants of one policy"
-    )
-    videos: list[Video] = Field(default_factory=list, description="videos of the first starts, in order")
-    line: Line | None = Field(
-        default=None,
-        description="latency of a chunk over denoising steps, measured without episodes, fitted through the variants "
-        "that differ in steps only; intervals by bootstrap over rounds",
+    foresight: str | None = optional("the verdicts within reach of the planned number")
+    variants: list[EvaluatedVariant] = listed("variants that were played, the baseline first")
+    elimination: Elimination | None = optional("outcome with several checkpoints; None: variants of one policy")
+    videos: list[Video] = listed("videos of the first starts, in order")
+    line: Line | None = optional(
+        "latency of a chunk over denoising steps, measured without episodes, fitted through the variants "
+        "that differ in steps only; intervals by bootstrap over rounds"
     )
 
     def advised_measurements(self) -> Sequence[Measurement]:

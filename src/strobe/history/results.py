@@ -9,7 +9,7 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Finite, Interval, Samples, Summary
+from strobe.core.results.data import Data, Finite, Interval, Samples, Summary, listed, mapped, optional
 
 
 class RunLabel(Data):
@@ -26,9 +26,9 @@ class ComponentChange(Data):
 
     path: list[str]
     change: Literal["faster", "slower", "appeared", "gone"]
-    before_ms: Finite | None = Field(default=None, description="median before; None if the part is new")
-    after_ms: Finite | None = Field(default=None, description="median after; None if the part is gone")
-    verdict: Verdict | None = Field(default=None, description="verdict, its interval widened for the many parts judged")
+    before_ms: Finite | None = optional("median before; None if the part is new")
+    after_ms: Finite | None = optional("median after; None if the part is gone")
+    verdict: Verdict | None = optional("verdict, its interval widened for the many parts judged")
 
 
 class MemoryChange(Data):
@@ -47,10 +47,10 @@ class MeasurementChange(Data):
     before: Samples
     after: Samples
     verdict: Verdict
-    components: list[ComponentChange] = Field(default_factory=list, description="the parts that changed")
+    components: list[ComponentChange] = listed("the parts that changed")
     judged: int = Field(default=0, description="number of parts judged together")
     memory: list[MemoryChange] = Field(default_factory=list)
-    unlike: list[str] = Field(default_factory=list, description="why they are not comparable, such as other inputs")
+    unlike: list[str] = listed("why they are not comparable, such as other inputs")
 
 
 class FigureChange(Data):
@@ -58,7 +58,7 @@ class FigureChange(Data):
 
     name: str
     unit: str = ""
-    before: Finite | None = Field(default=None, description="the figure in the run before; None if it has none")
+    before: Finite | None = optional("the figure in the run before; None if it has none")
     after: Finite | None = None
 
 
@@ -72,8 +72,8 @@ class Difference(Answer):
     before: RunLabel
     after: RunLabel
     measurements: list[MeasurementChange]
-    missing: list[str] = Field(default_factory=list, description="measurements that only the earlier run has")
-    figures: list[FigureChange] = Field(default_factory=list, description="figures of rollouts, without verdicts")
+    missing: list[str] = listed("measurements that only the earlier run has")
+    figures: list[FigureChange] = listed("figures of rollouts, without verdicts")
 
 
 class Point(Data):
@@ -83,21 +83,19 @@ class Point(Data):
     started: datetime
     strobe_version: str
     summary: Summary = Field(description="milliseconds for the whole")
-    parts: dict[str, Summary] = Field(default_factory=dict, description="milliseconds for parts of the first levels")
-    verdict: Verdict | None = Field(
-        default=None, description="verdict against the reference; None for the first run, and with too few samples"
+    parts: dict[str, Summary] = mapped("milliseconds for parts of the first levels")
+    verdict: Verdict | None = optional(
+        "verdict against the reference; None for the first run, and with too few samples"
     )
     together: int = Field(default=1, description="number of latest runs that the verdict judges together")
-    alone: Interval | None = Field(
-        default=None, description="interval of this run's ratio to the reference; each end holds in 95 %"
+    alone: Interval | None = optional("interval of this run's ratio to the reference; each end holds in 95 %")
+    change: Literal["slower", "faster", "fixed", "accepted"] | None = optional(
+        "change first shown in this run; *accepted*: the reference was moved here by hand"
     )
-    change: Literal["slower", "faster", "fixed", "accepted"] | None = Field(
-        default=None, description="change first shown in this run; *accepted*: the reference was moved here by hand"
-    )
-    standing: Finite | None = Field(default=None, description="ratio of a slow-down that was shown and still stands")
-    shown_in: str | None = Field(default=None, description="the run that first showed it")
-    stay: int | None = Field(default=None, description="further runs that would show what may be only another level")
-    differs: list[str] = Field(default_factory=list, description="versions that differ from those of the run before")
+    standing: Finite | None = optional("ratio of a slow-down that was shown and still stands")
+    shown_in: str | None = optional("the run that first showed it")
+    stay: int | None = optional("further runs that would show what may be only another level")
+    differs: list[str] = listed("versions that differ from those of the run before")
 
     @property
     def changes(self) -> bool:
@@ -111,16 +109,12 @@ class Trend(Data):
     measured: str = Field(description="name of the study and of the measurement")
     subject: str
     machine: str = Field(description="device of the machine, in words: each machine has its own trend")
-    settings: dict[str, str] = Field(default_factory=dict, description="settings that all its runs share")
-    reference: list[str] = Field(default_factory=list, description="runs that the last one is compared with")
-    between_runs: Finite | None = Field(
-        default=None, description="standard deviation between runs of the same code, as a fraction"
-    )
-    between_levels: Finite | None = Field(default=None, description="the same between levels that stay for some runs")
+    settings: dict[str, str] = mapped("settings that all its runs share")
+    reference: list[str] = listed("runs that the last one is compared with")
+    between_runs: Finite | None = optional("standard deviation between runs of the same code, as a fraction")
+    between_levels: Finite | None = optional("the same between levels that stay for some runs")
     known: int = Field(default=0, description="number of runs that it was estimated from; 0 if it is assumed")
-    visible: Finite | None = Field(
-        default=None, description="smallest slow-down that the last judgement of a single run would have shown"
-    )
+    visible: Finite | None = optional("smallest slow-down that the last judgement of a single run would have shown")
     points: list[Point]
 
     @property
@@ -142,4 +136,4 @@ class History(Answer):
     called: ClassVar[str] = "history"
     study: Literal["history"] = "history"
     trends: list[Trend] = Field(description="trends of two runs or more, latest change first")
-    not_judged: list[str] = Field(default_factory=list, description="what the newest runs lack to be judged")
+    not_judged: list[str] = listed("what the newest runs lack to be judged")

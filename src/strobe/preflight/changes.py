@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strobe.preflight.results.open_loop import HypothesisKind
+from strobe.preflight.results.preflight import HypothesisKind
 from strobe.preflight.subject_wiring import SubjectWiring
 from strobe.preflight.vectors import schemes
 

@@ -68,8 +68,8 @@ from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
 if TYPE_CHECKING:
+    from strobe.preflight.lag import PolicyRun
     from strobe.preflight.results.preflight import PreflightResult
-    from strobe.preflight.run_of_policy import PolicyRun
 
 
 @dataclass
@@ -142,8 +142,8 @@ def read(argv: Sequence[str]) -> PreflightConfig:
 
 def study(config: PreflightConfig, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
+    from strobe.preflight.lag import read_run
     from strobe.preflight.run import Preflight, preflight, preflight_of_data
-    from strobe.preflight.run_of_policy import read_run
     from strobe.preflight.wiring.checkpoint import checkpoint_folder
     from strobe.preflight.wiring.of_run import parse_settings, policy_flags
 

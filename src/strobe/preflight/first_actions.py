@@ -12,9 +12,9 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.recorded_actions import RecordedActions
 from strobe.loops.measure.robot import joint_jumps, starts
 from strobe.loops.results.motion import FirstJump
+from strobe.preflight.lag import PolicyRun
 from strobe.preflight.predictions import Predictions, predict
-from strobe.preflight.results.open_loop import ActionRange
-from strobe.preflight.run_of_policy import PolicyRun
+from strobe.preflight.results.preflight import ActionRange
 
 SHARE = 0.2  # share of the time for predictions that those on first frames may take
 

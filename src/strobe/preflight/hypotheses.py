@@ -28,7 +28,7 @@ from strobe.preflight.open_loop_errors import (
     squared_errors,
 )
 from strobe.preflight.predictions import Predictions
-from strobe.preflight.results.open_loop import Hypothesis, HypothesisOutcome, PairedError
+from strobe.preflight.results.preflight import Hypothesis, HypothesisOutcome, PairedError
 
 Array = NDArray[np.float64]
 

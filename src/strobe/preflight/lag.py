@@ -1,20 +1,48 @@
-"""Lags of a data set compared with those of a rollout or a rehearsal of the policy, and the time of its calls."""
+"""A run of the policy, rollout or rehearsal: its lags compared with those of a data set, and the time of its calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from strobe.core.errors import legible
+from strobe.core.errors import UserError, legible
 from strobe.core.measure.statistics import summarise
+from strobe.core.runs import store
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.loops.files import EVENTS
 from strobe.loops.measure.robot import lag_ticks
+from strobe.loops.results.rollout import Rollout, RolloutResult
 from strobe.preflight.results.wiring import CallTime, JointLag, Lag, Wiring
-from strobe.preflight.run_of_policy import PolicyRun
+
+
+@dataclass(frozen=True)
+class PolicyRun:
+    """A run of `strobe rollout` or `strobe rehearse`.
+
+    Args:
+        folder: the run's, which may hold its events.
+        rollout: the figures of its answer.
+    """
+
+    folder: Path
+    rollout: Rollout
+
+
+def read_run(folder: Path) -> PolicyRun:
+    """Return the run in ``folder``.
+
+    Raises:
+        UserError: ``folder`` cannot be read, or is no run of `strobe rollout` or `strobe rehearse`.
+    """
+    answer = store.load_answer(folder)
+    if not isinstance(answer, RolloutResult):
+        raise UserError(f"--rollout={folder}: not a run of `strobe rollout` or `strobe rehearse`")
+    return PolicyRun(folder, answer.rollout)
+
 
 MOST_EPISODES = 100
 HELD = 0.9  # least share of the requested rate: below it, ticks of a run are no ticks of the data

@@ -24,7 +24,7 @@ from strobe.preflight.first_actions import executed_per_chunk, predict_first, ra
 from strobe.preflight.hypotheses import Compared, judge_all, match_recorded_actions
 from strobe.preflight.open_loop_errors import FEWEST_EPISODES, explained_variance, mean_square, paired_error, rms
 from strobe.preflight.predictions import MOST_FRAMES, predict
-from strobe.preflight.results.open_loop import (
+from strobe.preflight.results.preflight import (
     DimensionError,
     EpisodeErrors,
     Hypothesis,

@@ -14,10 +14,9 @@ from strobe.lerobot.datasets.copy import write_copy
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.preflight.findings.wiring import wiring_findings
-from strobe.preflight.lag import lags, measured_call_time
+from strobe.preflight.lag import PolicyRun, lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
-from strobe.preflight.run_of_policy import PolicyRun
 from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.preflight.results.open_loop import HypothesisKind
+from strobe.preflight.results.preflight import HypothesisKind
 from strobe.preflight.subject_wiring import SubjectWiring, VectorWiring
 
 MOST_PAIRS_OF = 8  # dimensions of which each pair is swapped

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, listed, mapped, optional
 from strobe.loops.results.motion import Jump
 from strobe.loops.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
 
@@ -23,7 +23,7 @@ class Range(Data):
     """One figure of a column, with the interval that 95 % of the draws lie in."""
 
     value: Finite | None = Field(description="the figure with the recorded latencies in order; None if there is none")
-    low: Finite | None = Field(default=None, description="lower end; None if recorded, or if nothing can vary")
+    low: Finite | None = optional("lower end; None if recorded, or if nothing can vary")
     high: Finite | None = None
 
 
@@ -31,13 +31,13 @@ class Replayed(Data):
     """A rollout with one set of settings: as recorded, or as simulated."""
 
     name: ColumnName
-    settings: dict[str, str] = Field(default_factory=dict, description="settings in LeRobot's spelling, without --")
-    figures: dict[str, Range] = Field(default_factory=dict, description="figure by its name in `FIGURES`")
+    settings: dict[str, str] = mapped("settings in LeRobot's spelling, without --")
+    figures: dict[str, Range] = mapped("figure by its name in `FIGURES`")
     pace: Pace | None = None
     inference: Inference | None = None
     queue: Queue
     age: Quantiles | None = None
-    seams: list[JointSeam] = Field(default_factory=list, description="seams between chunks; empty if no policy was run")
+    seams: list[JointSeam] = listed("seams between chunks; empty if no policy was run")
     jumps: list[Jump] = Field(default_factory=list)
     series: Series = Field(default_factory=Series)
 
@@ -99,8 +99,8 @@ class Jumping(Data):
 
     limit: Finite
     recorded: list[str] = Field(default_factory=list)
-    as_it_was: list[str] = Field(default_factory=list, description="jumps under the run's own settings")
-    ideal: list[str] = Field(default_factory=list, description="jumps in an ideal loop")
+    as_it_was: list[str] = listed("jumps under the run's own settings")
+    ideal: list[str] = listed("jumps in an ideal loop")
 
 
 class ReplayResult(Answer):
@@ -112,21 +112,17 @@ class ReplayResult(Answer):
     columns: list[Replayed] = Field(description="recorded, as it was, with the requested settings (if any), ideal loop")
     checks: list[Check] = Field(default_factory=list)
     verdict: str = Field(description="whether the loop starved or the policy erred, in words")
-    jumping: Jumping | None = Field(default=None, description="evidence for the verdict on jumps; None in older runs")
+    jumping: Jumping | None = optional("evidence for the verdict on jumps; None in older runs")
     draws: int
     seconds: Finite = Field(description="duration of the run")
-    lost: str | None = Field(
-        default=None, description="what the recording lacks or has damaged; None if nothing is known"
+    lost: str | None = optional("what the recording lacks or has damaged; None if nothing is known")
+    tried: list[Tried] = listed("thresholds tried, if one was searched for")
+    least_threshold: int | None = optional("smallest threshold that hardly ever starves a fresh run, else the largest")
+    starves_chance: Finite | None = optional(
+        "chance that a fresh run starves with it; None with too few recorded calls"
     )
-    tried: list[Tried] = Field(default_factory=list, description="thresholds tried, if one was searched for")
-    least_threshold: int | None = Field(
-        default=None, description="smallest threshold that hardly ever starves a fresh run, else the largest"
-    )
-    starves_chance: Finite | None = Field(
-        default=None, description="chance that a fresh run starves with it; None with too few recorded calls"
-    )
-    delay: int | None = Field(default=None, description="actions that cover 95 % of the calls after the first")
-    policy: PolicyCalls | None = Field(default=None, description="the policy's calls; None if no policy was run")
+    delay: int | None = optional("actions that cover 95 % of the calls after the first")
+    policy: PolicyCalls | None = optional("the policy's calls; None if no policy was run")
 
     @property
     def subject_name(self) -> str:

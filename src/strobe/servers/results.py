@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, Quantiles, Summary
+from strobe.core.results.data import Data, Finite, Quantiles, Summary, listed, mapped, optional
 
 MOSTLY_EMPTY = 0.5  # least share of the rest of a round trip that pings explain, for it to be called the network
 
@@ -52,11 +52,11 @@ class ImageEncoding(Data):
     kind: EncodingKind
     payload_bytes: int = Field(description="bytes of the whole observation, encoded with the images in that form")
     ms: Finite = Field(description="median, to make that form of all its images on this client; 0 as sent")
-    encode_ms: Finite | None = Field(
-        default=None, description="median, to make the message of it; None in results from before it was measured"
+    encode_ms: Finite | None = optional(
+        "median, to make the message of it; None in results from before it was measured"
     )
-    transfer_ms: Finite | None = Field(
-        default=None, description="time that its bytes take at `bytes_per_s`, computed; None if that is not known"
+    transfer_ms: Finite | None = optional(
+        "time that its bytes take at `bytes_per_s`, computed; None if that is not known"
     )
 
     def saves_ms(self, present: ImageEncoding) -> float | None:
@@ -83,7 +83,7 @@ class ServerFault(Data):
 
     kind: FaultKind
     error: str = Field(description="name and message of the exception, from the server if it sent them")
-    detail: str | None = Field(default=None, description="end of the server's traceback, or the bytes received")
+    detail: str | None = optional("end of the server's traceback, or the bytes received")
     call: int = Field(description="number of the first such call, from 1")
     count: int = 1
     waited_ms: Finite = Field(description="duration of the first of them")
@@ -100,9 +100,7 @@ class DroppedObservations(Data):
     sent: int
     dropped: int = Field(description="observations without an answer, as too similar to the one before")
     nearest: Finite = Field(description="smallest distance between two states sent, in the robot's own units")
-    farthest_dropped: Finite | None = Field(
-        default=None, description="largest distance of a dropped one; None if none was dropped"
-    )
+    farthest_dropped: Finite | None = optional("largest distance of a dropped one; None if none was dropped")
 
 
 class ServerAnswer(Answer):
@@ -113,37 +111,32 @@ class ServerAnswer(Answer):
     study: Literal["server"] = "server"
     url: str
     protocol: ProtocolName = "openpi"
-    metadata: dict[str, str] = Field(default_factory=dict, description="what the server sent on connecting, as text")
+    metadata: dict[str, str] = mapped("what the server sent on connecting, as text")
     inputs: str = Field(description="where the observations come from, in words")
     images: list[ImageSent] = Field(default_factory=list)
     timeout_s: Finite
     calls: int = Field(default=0, description="number of calls begun, the first one included")
-    first_ms: Finite | None = Field(default=None, description="time of the first call, excluded from all other figures")
+    first_ms: Finite | None = optional("time of the first call, excluded from all other figures")
     warmup: int = Field(default=0, description="further warm-up calls, excluded from all other figures")
-    values: list[Finite] = Field(default_factory=list, description="round trips in milliseconds, in order")
-    trip: Timed | None = Field(default=None, description="round trips after the first call; None if there is none")
+    values: list[Finite] = listed("round trips in milliseconds, in order")
+    trip: Timed | None = optional("round trips after the first call; None if there is none")
     parts: list[ServerPart] = Field(default_factory=list)
-    policy: Timed | None = Field(default=None, description="policy's own time in the server, if the server sends it")
-    ping: Timed | None = Field(default=None, description="an empty round trip; None if not answered")
+    policy: Timed | None = optional("policy's own time in the server, if the server sends it")
+    ping: Timed | None = optional("an empty round trip; None if not answered")
     sent_bytes: Quantiles | None = None
     received_bytes: Quantiles | None = None
-    chunk: list[int] = Field(default_factory=list, description="shape of the first answer's actions")
-    bytes_per_s: Finite | None = Field(
-        default=None,
-        description="rate of the network, from its time and a ping's; None if the bytes take too little time",
+    chunk: list[int] = listed("shape of the first answer's actions")
+    bytes_per_s: Finite | None = optional(
+        "rate of the network, from its time and a ping's; None if the bytes take too little time"
     )
-    encodings: list[ImageEncoding] = Field(
-        default_factory=list, description="other forms of the images; empty without images"
-    )
-    age: ActionAge | None = Field(
-        default=None, description="age of the actions that a robot executes; None without a control rate"
-    )
-    faults: list[ServerFault] = Field(default_factory=list, description="in the order in which they appeared")
-    dropped: DroppedObservations | None = Field(
-        default=None, description="dropped observations; None if the server has no filter for them, or if not tested"
+    encodings: list[ImageEncoding] = listed("other forms of the images; empty without images")
+    age: ActionAge | None = optional("age of the actions that a robot executes; None without a control rate")
+    faults: list[ServerFault] = listed("in the order in which they appeared")
+    dropped: DroppedObservations | None = optional(
+        "dropped observations; None if the server has no filter for them, or if not tested"
     )
     overstated: int = Field(default=0, description="calls whose server reports more time than the client waited")
-    not_judged: list[str] = Field(default_factory=list, description="what was not judged, and why")
+    not_judged: list[str] = listed("what was not judged, and why")
 
     @property
     def subject_name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, optional
 
 
 class Episode(Data):
@@ -14,9 +14,5 @@ class Episode(Data):
     reward: Finite = Field(description="sum over its control ticks")
     best_reward: Finite = Field(description="largest reward of one control tick")
     ticks: int = Field(description="control ticks until it ended")
-    seconds: Finite | None = Field(
-        default=None, description="seconds from its start to its end: by its ticks' rate, or by a virtual clock"
-    )
-    limit_s: Finite | None = Field(
-        default=None, description="longest time that it may last; None if `seconds` is None: not saved"
-    )
+    seconds: Finite | None = optional("seconds from its start to its end: by its ticks' rate, or by a virtual clock")
+    limit_s: Finite | None = optional("longest time that it may last; None if `seconds` is None: not saved")

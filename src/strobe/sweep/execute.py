@@ -23,14 +23,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from strobe.core.errors import os_error_reason
 from strobe.core.measure.memory import available_bytes
 from strobe.core.processes.command import Command, CommandLimits, Exceeded, last_line, start, supervise
 from strobe.core.processes.fork_server import Forked, Server
 from strobe.core.processes.lifetime import Ending
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, optional
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
 from strobe.sweep.ray_backend import Answered, Fleet, Lost, device_resources, settle
@@ -70,7 +70,7 @@ class Outcome(Data):
     started: datetime
     duration_s: Finite
     node: str = ""
-    afresh: str | None = Field(default=None, description="why its process was started afresh instead of forked")
+    afresh: str | None = optional("why its process was started afresh instead of forked")
 
 
 class Watch(Protocol):

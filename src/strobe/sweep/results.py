@@ -14,7 +14,7 @@ from pydantic import Field
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import Answer
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Finite, Interval, Summary
+from strobe.core.results.data import Data, Finite, Interval, Summary, listed, optional
 from strobe.core.results.measurement import MeasuredPhase
 from strobe.core.results.subject import Machine
 
@@ -29,7 +29,7 @@ class Axis(Data):
 
     name: str = Field(description="the flag without its dashes, e.g. 'batch_size', 'policy.vision_backbone'")
     values: list[str]
-    numbers: list[Finite] | None = Field(default=None, description="the values as numbers; '240x320' is its pixels")
+    numbers: list[Finite] | None = optional("the values as numbers; '240x320' is its pixels")
     unit: str = Field(default="", description="what the numbers count, e.g. 'pixels'")
 
 
@@ -51,15 +51,13 @@ class Row(Data):
     ms: Summary = Field(description="milliseconds per call, over the samples of all repeats")
     repeats: list[Finite] = Field(description="median of each repeat, in milliseconds")
     throughput: Finite = Field(description="samples per second at the median")
-    memory_bytes: int | None = Field(
-        default=None, description="peak of the allocator on an accelerator, else peak resident set of the process"
+    memory_bytes: int | None = optional(
+        "peak of the allocator on an accelerator, else peak resident set of the process"
     )
-    activation_bytes: int | None = Field(
-        default=None, description="highest live tensor memory above weights and inputs"
-    )
+    activation_bytes: int | None = optional("highest live tensor memory above weights and inputs")
     gflop: Finite | None = None
     parts: list[PartFigure] = Field(default_factory=list)
-    verdict: Verdict | None = Field(default=None, description="comparison with the cell's own baseline, if it has one")
+    verdict: Verdict | None = optional("comparison with the cell's own baseline, if it has one")
     agreement: Agreement | None = None
 
 
@@ -76,8 +74,8 @@ class CellRun(Data):
     reason: str = Field(default="", description="reason for the status in one line; '' if it is done")
     folder: str = Field(description="folder of the run, relative to the sweep's")
     started: datetime | None = None
-    duration_s: Finite | None = Field(default=None, description="time from the start of the process to its end")
-    machine: int | None = Field(default=None, description="index into Sweep.machines")
+    duration_s: Finite | None = optional("time from the start of the process to its end")
+    machine: int | None = optional("index into Sweep.machines")
     node: str = Field(default="", description="node of the cluster that ran it")
 
 
@@ -88,7 +86,7 @@ class Cell(Data):
     settings: dict[str, str] = Field(description="axis name → value")
     status: Status = Field(description="'done' if every repeat is; otherwise the status of the first that is not")
     reason: str = ""
-    predicted_bytes: int | None = Field(default=None, description="memory predicted before it ran")
+    predicted_bytes: int | None = optional("memory predicted before it ran")
     runs: list[CellRun] = Field(default_factory=list)
     rows: list[Row] = Field(default_factory=list)
 
@@ -106,12 +104,10 @@ class Scaling(Data):
     axis: str
     unit: str = Field(description="unit of the axis: 'samples', 'pixels', 'steps' …")
     exponent: Finite
-    interval: Interval | None = Field(default=None, description="None if no data remain to judge the fit")
-    slope: Finite | None = Field(
-        default=None, description="increase per unit of the axis, in milliseconds or bytes; None for several groups"
-    )
+    interval: Interval | None = optional("None if no data remain to judge the fit")
+    slope: Finite | None = optional("increase per unit of the axis, in milliseconds or bytes; None for several groups")
     slope_interval: Interval | None = None
-    fixed: Finite | None = Field(default=None, description="value of that line at zero, in milliseconds or bytes")
+    fixed: Finite | None = optional("value of that line at zero, in milliseconds or bytes")
     points: int
     groups: int = Field(description="number of combinations of the other settings that the fit pools")
     curved: bool = Field(default=False, description="neither a power nor a line describes it within 10 %")
@@ -128,13 +124,11 @@ class Best(Data):
     key: str | None = Field(description="key of the best cell; None if no cell meets the constraint")
     settings: dict[str, str] = Field(default_factory=dict)
     measurement: str = ""
-    ties: list[dict[str, str]] = Field(default_factory=list, description="cells not shown to be worse")
-    tie_intervals: list[Interval] = Field(
-        default_factory=list, description="interval of each one's time ÷ the best one's; empty for other figures"
-    )
-    unjudged: list[dict[str, str]] = Field(default_factory=list, description="cells with too few samples to judge")
+    ties: list[dict[str, str]] = listed("cells not shown to be worse")
+    tie_intervals: list[Interval] = listed("interval of each one's time ÷ the best one's; empty for other figures")
+    unjudged: list[dict[str, str]] = listed("cells with too few samples to judge")
     sentence: str = Field(description="the decision in words")
-    details: list[str] = Field(default_factory=list, description="its figure, and what is as good or not judged")
+    details: list[str] = listed("its figure, and what is as good or not judged")
 
 
 class Sweep(Answer):
@@ -148,6 +142,6 @@ class Sweep(Answer):
     chain: bool = Field(default=False, description="each cell changes one value of the cell before")
     repeats: int = 1
     cells: list[Cell]
-    machines: list[Machine] = Field(default_factory=list, description="machines that ran cells, listed once each")
+    machines: list[Machine] = listed("machines that ran cells, listed once each")
     scaling: list[Scaling] = Field(default_factory=list)
     best: list[Best] = Field(default_factory=list)

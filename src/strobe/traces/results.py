@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, listed, mapped, optional
 
 _ANONYMOUS = "(anonymous namespace)::"
 # What stands before the part of a kernel's name that tells it from others.
@@ -21,7 +21,7 @@ class OperatorTime(Data):
     name: str
     calls: int
     own_ms: Finite = Field(description="time without the operators that it called")
-    total_ms: Finite | None = Field(default=None, description="time with operators that it called; None for a kernel")
+    total_ms: Finite | None = optional("time with operators that it called; None for a kernel")
     share: Finite = Field(description="own time ÷ the iteration's; concurrent kernels may add up to more than 1")
     shapes: str = Field(default="", description="tensor shapes of the slowest calls")
 
@@ -30,8 +30,8 @@ class GapCause(Data):
     """The gaps that have one cause."""
 
     cause: str = Field(description="what caused the gaps, in words")
-    kind: Literal["start", "end", "queued", "wait", "copy", "unknown", "idle"] | None = Field(
-        default=None, description="kind of cause; None in older answers"
+    kind: Literal["start", "end", "queued", "wait", "copy", "unknown", "idle"] | None = optional(
+        "kind of cause; None in older answers"
     )
     gaps: int
     ms: Finite
@@ -55,9 +55,9 @@ class Gaps(Data):
     threshold_us: Finite = Field(description="minimum length of a gap that is counted and explained")
     gaps: int
     gaps_ms: Finite
-    causes: list[GapCause] = Field(default_factory=list, description="causes of the counted gaps, longest first")
+    causes: list[GapCause] = listed("causes of the counted gaps, longest first")
     long_ms: Finite = Field(default=0.0, description="time in gaps over a millisecond, which no launch explains")
-    longest: list[LongGap] = Field(default_factory=list, description="the longest of those gaps, in order")
+    longest: list[LongGap] = listed("the longest of those gaps, in order")
     exposed: Finite = Field(default=1.0, description="share of the profiler's own time that can lie in gaps")
     unjudged_ms: Finite = Field(default=0.0, description="time from which kernels are missing: no part of the span")
 
@@ -70,8 +70,8 @@ class TracePart(Data):
     host_ms: Finite = Field(description="sum, including nested parts")
     device_ms: Finite = Field(description="sum of the work launched in it")
     work: int = Field(description="kernels and copies launched in it")
-    busy_ms: Finite | None = Field(default=None, description="time with any of this work running")
-    median_us: Finite | None = Field(default=None, description="median of this work; None without any")
+    busy_ms: Finite | None = optional("time with any of this work running")
+    median_us: Finite | None = optional("median of this work; None without any")
     lost: int = Field(default=0, description="number of launches in it without a kernel: its device time is too short")
 
 
@@ -97,8 +97,8 @@ class GraphTime(GraphWork):
     name: str = Field(description="annotation around its launches; 'graph' without one")
     replays: int
     matched: int = Field(description="kernels of a replay, from its first, that come in this order without the graph")
-    parts: list[GraphPart] = Field(default_factory=list, description="the longest first within each part")
-    not_judged: str | None = Field(default=None, description="why it has no parts")
+    parts: list[GraphPart] = listed("the longest first within each part")
+    not_judged: str | None = optional("why it has no parts")
 
 
 class KernelClass(Data):
@@ -115,19 +115,19 @@ class OperatorProfile(Data):
 
     measurement: str = Field(description="the measurement that this extra iteration belongs to")
     iteration_ms: Finite
-    operators: list[OperatorTime] = Field(default_factory=list, description="operators, by decreasing own time")
+    operators: list[OperatorTime] = listed("operators, by decreasing own time")
     operator_calls: int = 0
-    operator_median_us: Finite | None = Field(default=None, description="median operator's own time")
-    kernels: list[OperatorTime] = Field(default_factory=list, description="kernels and copies on an accelerator")
+    operator_median_us: Finite | None = optional("median operator's own time")
+    kernels: list[OperatorTime] = listed("kernels and copies on an accelerator")
     kernel_calls: int = 0
     kernel_median_us: Finite | None = None
-    kernel_classes: list[KernelClass] = Field(default_factory=list, description="by decreasing time")
-    parts: list[TracePart] = Field(default_factory=list, description="parts with the device's work launched in each")
+    kernel_classes: list[KernelClass] = listed("by decreasing time")
+    parts: list[TracePart] = listed("parts with the device's work launched in each")
     graph_kernels: int = Field(default=0, description="kernels among them that a replayed graph launched")
-    graphs: list[GraphTime] = Field(default_factory=list, description="replayed graphs, with parts of a run without")
-    host: Gaps | None = Field(default=None, description="gaps between torch's operators: Python, and other libraries")
-    device: Gaps | None = Field(default=None, description="gaps between the accelerator's kernels and copies")
-    device_not_judged: str | None = Field(default=None, description="why the gaps on the device are not judged")
+    graphs: list[GraphTime] = listed("replayed graphs, with parts of a run without")
+    host: Gaps | None = optional("gaps between torch's operators: Python, and other libraries")
+    device: Gaps | None = optional("gaps between the accelerator's kernels and copies")
+    device_not_judged: str | None = optional("why the gaps on the device are not judged")
 
 
 class PythonFunction(Data):
@@ -135,9 +135,9 @@ class PythonFunction(Data):
 
     name: str
     where: str = Field(description="file in its package and line, or 'built in'")
-    calls: Finite | None = Field(default=None, description="number of calls; None if the tool does not count them")
-    own_ms: Finite | None = Field(default=None, description="own time; None if the tool does not measure it")
-    cumulative_ms: Finite | None = Field(default=None, description="time with the functions that it called")
+    calls: Finite | None = optional("number of calls; None if the tool does not count them")
+    own_ms: Finite | None = optional("own time; None if the tool does not measure it")
+    cumulative_ms: Finite | None = optional("time with the functions that it called")
     source: str = ""
 
 
@@ -148,9 +148,9 @@ class PythonProfile(Data):
     measurement: str = Field(description="the measurement that these extra iterations belong to")
     iterations: int
     iteration_ms: Finite = Field(description="mean under the profiler")
-    files: list[str] = Field(default_factory=list, description="names in the run's folder")
+    files: list[str] = listed("names in the run's folder")
     functions: list[PythonFunction] = Field(default_factory=list)
-    host: Gaps | None = Field(default=None, description="gaps between torch's operators, as torch.profiler saw them")
+    host: Gaps | None = optional("gaps between torch's operators, as torch.profiler saw them")
     device: Gaps | None = None
 
 
@@ -173,7 +173,7 @@ class LaunchBound(Data):
     ms: Finite = Field(description="time from each one's first kernel to its last")
     idle_ms: Finite = Field(description="time among it without any work")
     longest_ms: Finite
-    within: str | None = Field(default=None, description="annotation in which the longest one was launched")
+    within: str | None = optional("annotation in which the longest one was launched")
 
 
 class DeviceTime(Data):
@@ -193,9 +193,7 @@ class DeviceTime(Data):
     small_kernels: int = Field(description="number of kernels that took less than 10 µs")
     graph_kernels: int = Field(default=0, description="kernels that a replayed graph launched")
     launch_bound: LaunchBound | None = None
-    busy_shares: list[Finite | None] = Field(
-        default_factory=list, description="busy share of equal slices of time, 0 to 1; None if it is not judged"
-    )
+    busy_shares: list[Finite | None] = listed("busy share of equal slices of time, 0 to 1; None if it is not judged")
 
 
 class CopyTime(Data):
@@ -204,10 +202,10 @@ class CopyTime(Data):
     kind: str = Field(description="the profiler's name for it, e.g. 'Memcpy HtoD (Pageable -> Device)'")
     calls: int
     ms: Finite = Field(description="sum on the device")
-    size: int | None = Field(default=None, description="bytes; None if the trace has no sizes")
+    size: int | None = optional("bytes; None if the trace has no sizes")
     waited: int = Field(default=0, description="number of copies whose call blocked the host until they were done")
     waited_ms: Finite = Field(default=0.0, description="host time of these calls")
-    callers: list[str] = Field(default_factory=list, description="operators around them, most calls first")
+    callers: list[str] = listed("operators around them, most calls first")
 
 
 class SyncTime(Data):
@@ -216,7 +214,7 @@ class SyncTime(Data):
     name: str
     calls: int
     ms: Finite = Field(description="sum on the host")
-    callers: list[str] = Field(default_factory=list, description="operators around them, most calls first")
+    callers: list[str] = listed("operators around them, most calls first")
 
 
 class TraceIterations(Data):
@@ -225,8 +223,8 @@ class TraceIterations(Data):
     name: str
     ms: list[Finite] = Field(description="duration of each iteration, in order")
     median_ms: Finite
-    busy_ms: list[Finite | None] = Field(default_factory=list, description="device work; None if kernels are missing")
-    work: list[int | None] = Field(default_factory=list, description="kernels and copies that began in each, or None")
+    busy_ms: list[Finite | None] = listed("device work; None if kernels are missing")
+    work: list[int | None] = listed("kernels and copies that began in each, or None")
 
 
 class TracedRank(Data):
@@ -235,15 +233,15 @@ class TracedRank(Data):
     name: str = Field(description="'rank 3', or the file's name if the trace has no rank")
     file: str
     rank: int | None = None
-    ranks: int | None = Field(default=None, description="number of processes in its group")
+    ranks: int | None = optional("number of processes in its group")
     operators: OperatorProfile = Field(description="operators of the whole trace; gaps on the device are in `devices`")
-    devices: list[DeviceTime] = Field(default_factory=list, description="devices; empty for a trace of a CPU")
+    devices: list[DeviceTime] = listed("devices; empty for a trace of a CPU")
     copies: list[CopyTime] = Field(default_factory=list)
     syncs: list[SyncTime] = Field(default_factory=list)
     iterations: TraceIterations | None = None
     parts: list[TracePart] = Field(default_factory=list)
-    graphs: list[GraphTime] = Field(default_factory=list, description="replayed graphs")
-    left_out: dict[str, int] = Field(default_factory=dict, description="reason → count of events that were skipped")
+    graphs: list[GraphTime] = listed("replayed graphs")
+    left_out: dict[str, int] = mapped("reason → count of events that were skipped")
     launches: int = Field(default=0, description="number of launches of kernels and graphs")
     lost_launches: int = Field(default=0, description="number of launches without a kernel in the trace")
     launches_known: bool = Field(default=True, description="whether any kernel has the number of its launch")
@@ -278,4 +276,4 @@ class TraceAnswer(Answer):
     study: Literal["trace"] = "trace"
     ranks: list[TracedRank]
     waits: RankWaits | None = None
-    not_judged: list[str] = Field(default_factory=list, description="what these traces cannot show, with the reason")
+    not_judged: list[str] = listed("what these traces cannot show, with the reason")

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Result
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite, Interval, listed, mapped, optional
 from strobe.core.results.measurement import Measurement
 from strobe.traces.results import PythonProfile
 
@@ -22,7 +22,7 @@ class Stall(Data):
     steps: int = Field(description="number of recorded steps that it hit")
     each_ms: Finite = Field(description="median over those steps")
     share: Finite = Field(description="share of the recorded time, 0 to 1")
-    planned_hours: Finite | None = Field(default=None, description="hours in the planned run; None if it comes once")
+    planned_hours: Finite | None = optional("hours in the planned run; None if it comes once")
     sentence: str
 
 
@@ -32,7 +32,7 @@ class LoaderWorker(Data):
     name: str
     batches: int
     batch_ms: Finite = Field(description="median time to load a batch")
-    fastest_ms: Finite | None = Field(default=None, description="least time to load a batch; None in older runs")
+    fastest_ms: Finite | None = optional("least time to load a batch; None in older runs")
     busy: Finite = Field(description="share of its life spent loading, 0 to 1")
     cpu: Finite = Field(description="CPU time of its process ÷ loading time: above 1 with several threads")
 
@@ -43,9 +43,7 @@ class LoaderPart(Data):
     name: str
     ms: Finite = Field(description="mean per batch")
     share: Finite = Field(description="share of loading, 0 to 1")
-    waiting: Finite | None = Field(
-        default=None, description="lower bound of the share in which the worker's process used no CPU, 0 to 1"
-    )
+    waiting: Finite | None = optional("lower bound of the share in which the worker's process used no CPU, 0 to 1")
 
 
 class Rank(Data):
@@ -58,7 +56,7 @@ class Rank(Data):
     own_interval: Interval | None = None
     communication_ms: Finite = Field(description="mean time waiting for other ranks and the network, per step")
     exposed_ms: Finite = Field(default=0.0, description="exposed communication at the end of the backward pass")
-    parts: dict[str, Finite] = Field(default_factory=dict, description="mean milliseconds for the parts of a step")
+    parts: dict[str, Finite] = mapped("mean milliseconds for the parts of a step")
 
 
 class Adapter(Data):
@@ -76,9 +74,9 @@ class Resumed(Data):
     """The checkpoint that a run continues, and what the run changes against it."""
 
     checkpoint: str
-    step: int | None = Field(default=None, description="its number of steps; None if its file does not say it")
-    changed: dict[str, tuple[str, str]] | None = Field(
-        default=None, description="setting: its value in the checkpoint's train_config.json, and now; None: not read"
+    step: int | None = optional("its number of steps; None if its file does not say it")
+    changed: dict[str, tuple[str, str]] | None = optional(
+        "setting: its value in the checkpoint's train_config.json, and now; None: not read"
     )
 
 
@@ -88,52 +86,45 @@ class TrainedOn(Data):
     dataset: str
     streaming: bool = False
     episodes_there: int
-    episodes_asked: int | None = Field(default=None, description="episodes that the run was to read; None: all")
-    frames_seen: int | None = Field(default=None, description="samples in the recorded steps; None: without indices")
+    episodes_asked: int | None = optional("episodes that the run was to read; None: all")
+    frames_seen: int | None = optional("samples in the recorded steps; None: without indices")
     frames_distinct: int | None = None
     episodes_seen: int | None = None
-    not_asked: list[int] = Field(default_factory=list, description="episodes seen that the run was not to read")
-    never_came: list[int] | None = Field(
-        default=None, description="episodes that did not come though an epoch ended; None: no epoch ended"
-    )
-    in_order: Finite | None = Field(default=None, description="share of samples that follow the frame before them")
-    first_batch_ms: Finite | None = Field(default=None, description="wait for the first batch, start-up included")
-    startup_ms: Finite | None = Field(
-        default=None, description="wait for the first batch, less the time that its worker took to load it"
-    )
-    loader_rate: Finite | None = Field(default=None, description="samples/s that the workers can load together")
+    not_asked: list[int] = listed("episodes seen that the run was not to read")
+    never_came: list[int] | None = optional("episodes that did not come though an epoch ended; None: no epoch ended")
+    in_order: Finite | None = optional("share of samples that follow the frame before them")
+    first_batch_ms: Finite | None = optional("wait for the first batch, start-up included")
+    startup_ms: Finite | None = optional("wait for the first batch, less the time that its worker took to load it")
+    loader_rate: Finite | None = optional("samples/s that the workers can load together")
     samples_per_step: int = Field(description="batch × processes × accumulated batches")
     accumulation: int = Field(default=1, description="gradient accumulation that accelerate was given")
-    precision: str | None = Field(default=None, description="mixed precision as accelerate has it; None: not seen")
+    precision: str | None = optional("mixed precision as accelerate has it; None: not seen")
     normalised_by: Literal["the data's statistics", "the checkpoint's statistics", ""] = Field(
         default="", description="the statistics that normalise the data; empty if no normaliser was seen"
     )
-    statistics_off: dict[str, Finite] = Field(
-        default_factory=dict, description="feature: how far its statistics lie from the data's, in the data's spread"
+    statistics_off: dict[str, Finite] = mapped(
+        "feature: how far its statistics lie from the data's, in the data's spread"
     )
-    statistics_not_compared: list[str] = Field(default_factory=list, description="features of another shape")
+    statistics_not_compared: list[str] = listed("features of another shape")
     resumed: Resumed | None = None
     adapter: Adapter | None = None
-    transforms: list[str] | None = Field(default=None, description="image transforms in use; None: off")
+    transforms: list[str] | None = optional("image transforms in use; None: off")
     transforms_each: int = Field(default=0, description="most transforms that an image gets")
 
 
 class Utilisation(Data):
     """Model FLOP utilisation (MFU), as in PaLM's appendix B, of the peak that was measured (`machine.ceiling`)."""
 
-    share: Finite | None = Field(
-        default=None,
-        description="time of the model's FLOP at the peaks of their dtypes ÷ the mean step; None: not judged",
+    share: Finite | None = optional(
+        "time of the model's FLOP at the peaks of their dtypes ÷ the mean step; None: not judged"
     )
-    passes_share: Finite | None = Field(default=None, description="the same ÷ the mean forward and backward pass alone")
-    least_ms: Finite | None = Field(default=None, description="milliseconds of these FLOP at the peaks of their dtypes")
-    gflop: dict[str, Finite] = Field(
-        default_factory=dict, description="dtype → GFLOP of a forward and a backward pass, in the step that was counted"
+    passes_share: Finite | None = optional("the same ÷ the mean forward and backward pass alone")
+    least_ms: Finite | None = optional("milliseconds of these FLOP at the peaks of their dtypes")
+    gflop: dict[str, Finite] = mapped("dtype → GFLOP of a forward and a backward pass, in the step that was counted")
+    again_gflop: dict[str, Finite] = mapped(
+        "dtype → GFLOP computed a second time by checkpointing or in fused attention"
     )
-    again_gflop: dict[str, Finite] = Field(
-        default_factory=dict, description="dtype → GFLOP computed a second time by checkpointing or in fused attention"
-    )
-    not_judged: str | None = Field(default=None, description="why there is no share")
+    not_judged: str | None = optional("why there is no share")
 
 
 class Training(Data):
@@ -148,31 +139,23 @@ class Training(Data):
     samples_per_s: Finite = Field(description="throughput over all processes, without warm-up")
     samples_interval: Interval | None = None
     planned_hours: Finite = Field(description="hours for the planned steps, with checkpoints and evaluations")
-    hours: dict[str, Finite] = Field(default_factory=dict, description="hours by part of the step")
+    hours: dict[str, Finite] = mapped("hours by part of the step")
     bound: Bound
     data_share: Finite = Field(description="share of steps spent waiting for data: what better loading can gain")
-    shares: dict[str, Finite] = Field(default_factory=dict, description="data, compute, host, interruptions; 0 to 1")
-    kernel_share: Finite | None = Field(default=None, description="share of steps that the kernel spends on memory")
-    idle: dict[str, Finite] = Field(
-        default_factory=dict, description="share of the steps with an idle accelerator, by cause"
-    )
-    machine_cpu: Finite | None = Field(
-        default=None, description="busy share of all cores of the machine, 0 to 1, whatever ran on them"
-    )
+    shares: dict[str, Finite] = mapped("data, compute, host, interruptions; 0 to 1")
+    kernel_share: Finite | None = optional("share of steps that the kernel spends on memory")
+    idle: dict[str, Finite] = mapped("share of the steps with an idle accelerator, by cause")
+    machine_cpu: Finite | None = optional("busy share of all cores of the machine, 0 to 1, whatever ran on them")
     stalls: list[Stall] = Field(default_factory=list)
     loader: list[LoaderWorker] = Field(default_factory=list)
     loader_parts: list[LoaderPart] = Field(default_factory=list)
     ranks: list[Rank] = Field(default_factory=list)
-    mfu: Utilisation | None = Field(default=None, description="None in older runs")
-    trained_on: TrainedOn | None = Field(default=None, description="None in older runs")
-    losses: list[Finite | None] = Field(
-        default_factory=list, description="loss of each recorded step; None if it is infinite or not a number"
-    )
+    mfu: Utilisation | None = optional("None in older runs")
+    trained_on: TrainedOn | None = optional("None in older runs")
+    losses: list[Finite | None] = listed("loss of each recorded step; None if it is infinite or not a number")
     overhead: Finite = Field(description="share of the steps that recording took, computed from its price here")
-    loader_overhead: Finite | None = Field(
-        default=None, description="share of the workers' loading that recording took"
-    )
-    error: str | None = Field(default=None, description="the error that ended the run early, in a line")
+    loader_overhead: Finite | None = optional("share of the workers' loading that recording took")
+    error: str | None = optional("the error that ended the run early, in a line")
 
 
 class TrainResult(Result):

@@ -18,7 +18,7 @@ from strobe.core.cli.live import importing
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.measure import machine, other_work
 from strobe.core.measure.other_work import OtherWork
-from strobe.core.runs import comparable_runs
+from strobe.core.runs import saved_runs
 
 LOOK = other_work.look  # as it is: tests of commands get one that sees nothing
 
@@ -169,5 +169,5 @@ def test_runs_whose_threads_wait_otherwise_are_not_alike(monkeypatch: pytest.Mon
     assert after.power["waiting threads"] == "OMP_WAIT_POLICY=passive"
     run = act()
     runs = (run.model_copy(update={"machine": each}) for each in (before, after))
-    old, new = (comparable_runs.settings(each, each.measurements[0]) for each in runs)
-    assert comparable_runs.unlike(old, new) == ["waiting threads: none → OMP_WAIT_POLICY=passive"]
+    old, new = (saved_runs.settings(each, each.measurements[0]) for each in runs)
+    assert saved_runs.unlike(old, new) == ["waiting threads: none → OMP_WAIT_POLICY=passive"]

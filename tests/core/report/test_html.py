@@ -17,7 +17,7 @@ from strobe.core import kinds
 from strobe.core.report.charts import Plot
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
-from strobe.history.diff import diff
+from strobe.history.diff_command import diff
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():

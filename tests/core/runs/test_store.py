@@ -20,7 +20,7 @@ from strobe.core.errors import UserError
 from strobe.core.results.answer import Result
 from strobe.core.results.data import SCHEMA_VERSION
 from strobe.core.runs import store
-from strobe.history.diff import diff
+from strobe.history.diff_command import diff
 from strobe.sweep.results import Sweep
 
 

@@ -67,21 +67,21 @@ def summarise(answer: Answer, digest: str = "", written: Sequence[int] = ()) -> 
 
 
 def _subject(result: Result) -> SubjectSummary:
-    from strobe.core.runs import comparable_runs
+    from strobe.core.runs import saved_runs
 
     subject, machine = result.subject, result.machine
     return SubjectSummary(
         name=f"{subject.name}{'' if subject.size == 'full' else f', {subject.size}'}",
         kind=subject.kind,
-        device=comparable_runs.device_words(machine),
+        device=saved_runs.device_words(machine),
         threads=machine.threads,
-        versions=comparable_runs.versions(result),
+        versions=saved_runs.versions(result),
     )
 
 
 def _measurements(result: Result) -> list[MeasurementSummary]:
     from strobe.core.measure.statistics import run_level
-    from strobe.core.runs import comparable_runs
+    from strobe.core.runs import saved_runs
 
     advised = {measurement.name for measurement in result.advised_measurements()}
     return [
@@ -91,7 +91,7 @@ def _measurements(result: Result) -> list[MeasurementSummary]:
             summary=measurement.samples.summary,
             level=run_level(measurement.samples.values),
             parts={" / ".join(part.path): part.summary for part in measurement.components if part.depth <= DEEPEST},
-            settings=comparable_runs.settings(result, measurement),
+            settings=saved_runs.settings(result, measurement),
         )
         for measurement in result.measurements
         if measurement.samples.values

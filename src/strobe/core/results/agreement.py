@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, listed, optional
 
 Effect = Literal["exact", "rounding", "lossy"]
 JudgedBy = Literal["statistics", "chunks", "motion", "size"]
@@ -28,17 +28,16 @@ class ActionScale(Data):
     decides: list[bool]
     middle: list[Finite] = Field(description="threshold of an on/off dimension, in the action's own units")
     width: list[Finite] = Field(description="distance between the two decisions, in the action's own units")
-    judged_by: list[JudgedBy] = Field(
-        default_factory=list,
-        description="where each dimension's σ comes from: dataset statistics, else the baseline's chunks, "
-        "else a multiple of their motion, else a share of their size",
+    judged_by: list[JudgedBy] = listed(
+        "where each dimension's σ comes from: dataset statistics, else the baseline's chunks, "
+        "else a multiple of their motion, else a share of their size"
     )
     inert: bool = Field(
         default=False,
         description="the actions should be unnormalised, but the postprocessor has no statistics for them: σ is in "
         "normalised units",
     )
-    note: str | None = Field(default=None, description="the fault of the statistics, in words")
+    note: str | None = optional("the fault of the statistics, in words")
 
 
 class DimensionAgreement(Data):
@@ -51,8 +50,8 @@ class DimensionAgreement(Data):
     p99: Finite = Field(description="99th percentile of the absolute errors")
     worst: Finite = Field(description="largest absolute error")
     offset: Finite = Field(description="mean error, with its sign: a joint that is always off shows here")
-    flips: Finite | None = Field(default=None, description="share of on/off decisions flipped; None if not on/off")
-    along: list[Finite] = Field(default_factory=list, description="RMS error at each action of the chunk, in order")
+    flips: Finite | None = optional("share of on/off decisions flipped; None if not on/off")
+    along: list[Finite] = listed("RMS error at each action of the chunk, in order")
 
 
 class Agreement(Data):
@@ -72,31 +71,31 @@ class Agreement(Data):
     largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
     mean_error: Finite
     observations: int = Field(description="chunks compared, one for each call")
-    distinct: int | None = Field(default=None, description="different observations among them; None if unknown")
+    distinct: int | None = optional("different observations among them; None if unknown")
     note: str = ""
-    unjudged: str | None = Field(default=None, description="why something could not be compared")
+    unjudged: str | None = optional("why something could not be compared")
     short: bool = Field(default=False, description="fewer calls were made than a judgement needs")
     on_purpose: bool = Field(default=False, description="the actions should differ, as guided ones do")
     not_finite: int = Field(default=0, description="count of infinite or NaN values in the chunks of either side")
     changes_execution: bool = Field(
         default=False, description="another number of actions per chunk is executed, which chunks cannot judge"
     )
-    uncompared: str | None = Field(default=None, description="the outputs that were not compared, in words")
-    rms: Finite | None = Field(default=None, description="σ: root mean square of the errors in the worst dimension")
-    p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors in the worst dimension")
-    worst: Finite | None = Field(default=None, description="σ: largest error in any dimension")
+    uncompared: str | None = optional("the outputs that were not compared, in words")
+    rms: Finite | None = optional("σ: root mean square of the errors in the worst dimension")
+    p99: Finite | None = optional("σ: 99th percentile of the errors in the worst dimension")
+    worst: Finite | None = optional("σ: largest error in any dimension")
     worst_dimension: str = Field(default="", description="dimension with the largest error")
     worst_at: str = Field(default="", description="call and action of the chunk with the largest error")
-    flips: Finite | None = Field(
-        default=None, description="largest share of flipped on/off decisions in any dimension; None if none is on/off"
+    flips: Finite | None = optional(
+        "largest share of flipped on/off decisions in any dimension; None if none is on/off"
     )
-    token: Finite | None = Field(default=None, description="σ: for features, root mean square of the worst token")
-    executed: int | None = Field(default=None, description="number of actions executed, from the chunk's start")
-    predicted: int | None = Field(default=None, description="number of actions in a chunk; None if unknown")
-    executed_rms: Finite | None = Field(default=None, description="σ: like `rms`, over the executed actions only")
-    executed_p99: Finite | None = Field(default=None, description="σ: like `p99`, over the executed actions only")
-    executed_worst: Finite | None = Field(default=None, description="σ: like `worst`, over the executed actions only")
-    executed_flips: Finite | None = Field(default=None, description="like `flips`, over the executed actions only")
+    token: Finite | None = optional("σ: for features, root mean square of the worst token")
+    executed: int | None = optional("number of actions executed, from the chunk's start")
+    predicted: int | None = optional("number of actions in a chunk; None if unknown")
+    executed_rms: Finite | None = optional("σ: like `rms`, over the executed actions only")
+    executed_p99: Finite | None = optional("σ: like `p99`, over the executed actions only")
+    executed_worst: Finite | None = optional("σ: like `worst`, over the executed actions only")
+    executed_flips: Finite | None = optional("like `flips`, over the executed actions only")
     spread: str = Field(default="", description="where σ comes from, in words")
     how: str = Field(default="", description="which calls were compared, in words")
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
@@ -109,7 +108,7 @@ class Yardstick(Data):
     about: str = Field(default="", description="how the yardstick was made, in words")
     rms: Finite = Field(description="σ: root mean square of the errors in the worst dimension")
     worst: Finite = Field(description="σ: largest error in any dimension")
-    token: Finite | None = Field(default=None, description="σ: for features, root mean square of the worst token")
+    token: Finite | None = optional("σ: for features, root mean square of the worst token")
     observations: int
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
 
@@ -126,9 +125,9 @@ class Check(Data):
     treatments: list[str] = Field(description="treatments, as written on a command line")
     effect: Effect = Field(description="the most that the treatments do to the actions")
     guard: str
-    agreement: Agreement | None = Field(default=None, description="the compared actions; None if a call failed")
-    broken: str | None = Field(default=None, description="the broken limit, in words")
-    unjudged: str | None = Field(default=None, description="the missing figures and the flag that gives them")
+    agreement: Agreement | None = optional("the compared actions; None if a call failed")
+    broken: str | None = optional("the broken limit, in words")
+    unjudged: str | None = optional("the missing figures and the flag that gives them")
 
     @property
     def outcome(self) -> Outcome:

@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 from strobe.core import slices
 from strobe.core.results.agreement import Agreement, Check, Effect, Outcome, Yardstick
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.data import SCHEMA_VERSION, Data, Figure, Finite
+from strobe.core.results.data import SCHEMA_VERSION, Data, Figure, Finite, listed, optional
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Machine, SubjectInfo
@@ -80,12 +80,10 @@ class Answer(Data):
     started: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
     duration_s: Finite = 0.0
     status: Literal["complete", "interrupted", "failed"] = "complete"
-    machine: Machine | None = Field(default=None, description="the measured machine; None if none, or several")
+    machine: Machine | None = optional("the measured machine; None if none, or several")
     findings: list[Finding] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
-    caveats: list[str] = Field(
-        default_factory=list, description="notes that limit or contradict the verdict, and are shown with it"
-    )
+    caveats: list[str] = listed("notes that limit or contradict the verdict, and are shown with it")
 
     @property
     def subject_name(self) -> str:
@@ -99,8 +97,8 @@ class Result(Answer, ABC):
     subject: SubjectInfo
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     measurements: list[Measurement] = Field(default_factory=list)
-    wiring: Annotated[Any, Recorded("wiring")] = Field(
-        default=None, description="wiring of the checkpoint, from its files; None if no checkpoint was read"
+    wiring: Annotated[Any, Recorded("wiring")] = optional(
+        "wiring of the checkpoint, from its files; None if no checkpoint was read"
     )
 
     @property
@@ -131,8 +129,8 @@ class BreakdownResult(Result):
     """Where the time of one or more phases goes."""
 
     study: Literal["breakdown"] = "breakdown"
-    gap: Comparison | None = Field(
-        default=None, description="inference at the robot's pace compared with back-to-back calls of the same rounds"
+    gap: Comparison | None = optional(
+        "inference at the robot's pace compared with back-to-back calls of the same rounds"
     )
     operators: Annotated[Any, Recorded("operators")] = None
     python: Annotated[Any, Recorded("python")] = None
@@ -170,9 +168,7 @@ class Guarded(Result, ABC):
 
     stacked: ClassVar[bool] = False  # whether each contains those before it, so that the first broken one is to blame
 
-    yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the baseline's own actions change; none of a backbone"
-    )
+    yardsticks: list[Yardstick] = listed("how far the baseline's own actions change; none of a backbone")
 
     @abstractmethod
     def guarded_actions(self) -> list[Held]:
@@ -204,12 +200,11 @@ class CompareResult(Guarded):
     comparisons: list[Comparison] = Field(default_factory=list)
     operators: Annotated[Any, Recorded("operators")] = None
     python: Annotated[Any, Recorded("python")] = None
-    environments: Annotated[list[Any], Recorded("environments", many=True)] = Field(
-        default_factory=list,
-        description="environment of each measurement, if every variant ran in its own Python environment",
+    environments: Annotated[list[Any], Recorded("environments", many=True)] = listed(
+        "environment of each measurement, if every variant ran in its own Python environment"
     )
-    passes: Annotated[list[Any], Recorded("passes", many=True)] = Field(
-        default_factory=list, description="where the pass of each environment first differs from the first one's"
+    passes: Annotated[list[Any], Recorded("passes", many=True)] = listed(
+        "where the pass of each environment first differs from the first one's"
     )
 
     def advised_measurements(self) -> Sequence[Measurement]:
@@ -228,15 +223,13 @@ class VerifyResult(Guarded):
     study: Literal["verify"] = "verify"
     recipe: str = Field(description="the file's name")
     guard: str = Field(description="as it was asked for")
-    checks: list[Check] = Field(default_factory=list, description="in the order in which they were made")
+    checks: list[Check] = listed("in the order in which they were made")
     limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
     exported: str = Field(default="", description="folder of an exported policy, in place of a recipe")
-    environments: Annotated[list[Any], Recorded("environments", many=True)] = Field(
-        default_factory=list, description="the two that were compared with each other, in place of a recipe"
+    environments: Annotated[list[Any], Recorded("environments", many=True)] = listed(
+        "the two that were compared with each other, in place of a recipe"
     )
-    passes: Annotated[list[Any], Recorded("passes", many=True)] = Field(
-        default_factory=list, description="where the second one's pass first differs"
-    )
+    passes: Annotated[list[Any], Recorded("passes", many=True)] = listed("where the second one's pass first differs")
 
     @property
     def has_passed(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.agreement import Agreement, Effect, Outcome, outcome
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite, Interval, optional
 
 MOST_ITERATIONS = 500  # beyond this, a quieter machine helps sooner than more pairs
 
@@ -24,12 +24,11 @@ class Verdict(Data):
     interval: Interval
     pairs: int = Field(description="number of paired samples; 0 if the runs were not interleaved")
     sentence: str = Field(description="the decision, in one sentence")
-    detail: str | None = Field(default=None, description="the numbers of the decision: change, interval, samples")
-    needed: int | None = Field(default=None, description="pairs, or samples a run, that a conclusive verdict needs")
-    within: Finite | None = Field(
-        default=None,
-        description="equivalence margin: the interval lies within ± this share; None if a difference was shown or "
-        "cannot be excluded",
+    detail: str | None = optional("the numbers of the decision: change, interval, samples")
+    needed: int | None = optional("pairs, or samples a run, that a conclusive verdict needs")
+    within: Finite | None = optional(
+        "equivalence margin: the interval lies within ± this share; None if a difference was shown or "
+        "cannot be excluded"
     )
 
     @property
@@ -49,17 +48,15 @@ class GradientAgreement(Data):
 
     loss: Finite | None = Field(description="the candidate's loss; None if it is infinite or not a number")
     baseline_loss: Finite | None
-    loss_error: Finite | None = Field(default=None, description="absolute difference of the losses ÷ baseline's loss")
+    loss_error: Finite | None = optional("absolute difference of the losses ÷ baseline's loss")
     cosine: Finite = Field(description="cosine of the gradients, all parameters as one vector; 0 if one is not finite")
-    error: Finite | None = Field(default=None, description="length of the difference ÷ the baseline gradient's length")
-    seed_cosine: Finite | None = Field(
-        default=None, description="cosine of the baseline's gradients under two seeds: the effect of noise only"
+    error: Finite | None = optional("length of the difference ÷ the baseline gradient's length")
+    seed_cosine: Finite | None = optional(
+        "cosine of the baseline's gradients under two seeds: the effect of noise only"
     )
     own_noise: bool = Field(default=False, description="the candidate draws different noise from the baseline's")
-    underflow: Finite | None = Field(
-        default=None, description="float16: share of the baseline's values lost to 0 without a loss scaler"
-    )
-    overflow: int | None = Field(default=None, description="float16: values that are not finite without a loss scaler")
+    underflow: Finite | None = optional("float16: share of the baseline's values lost to 0 without a loss scaler")
+    overflow: int | None = optional("float16: values that are not finite without a loss scaler")
     note: str = ""
 
 
@@ -69,13 +66,13 @@ class Comparison(Data):
     baseline: str
     candidate: str
     verdict: Verdict
-    difference: Interval | None = Field(default=None, description="difference of medians, candidate − baseline (ms)")
+    difference: Interval | None = optional("difference of medians, candidate − baseline (ms)")
     difference_ms: Finite
     agreement: Agreement | None = None
-    effect: Effect | None = Field(default=None, description="the most that the candidate's treatments do to actions")
-    guard: str | None = Field(default=None, description="the limits on the change of the actions")
-    broken: str | None = Field(default=None, description="the broken limit, in words")
-    unjudged: str | None = Field(default=None, description="the missing figures and the flag that gives them")
+    effect: Effect | None = optional("the most that the candidate's treatments do to actions")
+    guard: str | None = optional("the limits on the change of the actions")
+    broken: str | None = optional("the broken limit, in words")
+    unjudged: str | None = optional("the missing figures and the flag that gives them")
     gradient: GradientAgreement | None = None
 
     @property

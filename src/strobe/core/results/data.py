@@ -6,7 +6,7 @@ Nothing here imports another part of Strobe, and nothing here computes: numbers 
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,21 @@ SCHEMA_VERSION = 1
 # JSON has no infinities: a figure that could not be computed is None. Within the bound sums and squares are finite too.
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e100, le=1e100)]
 Size = Annotated[Finite, Field(ge=0)]  # of a time, or of whatever else is never below 0
+
+
+def optional(description: str) -> Any:
+    """Return a field that is None where nothing else is said."""
+    return Field(default=None, description=description)
+
+
+def listed(description: str) -> Any:
+    """Return a field with a list, which is empty where nothing else is said."""
+    return Field(default_factory=list, description=description)
+
+
+def mapped(description: str) -> Any:
+    """Return a field with a dictionary, which is empty where nothing else is said."""
+    return Field(default_factory=dict, description=description)
 
 
 class Data(BaseModel):
@@ -36,7 +51,7 @@ class Summary(Data):
 
     n: int
     median: Size
-    interval: Interval | None = Field(default=None, description="interval of the median; None under six samples")
+    interval: Interval | None = optional("interval of the median; None under six samples")
     mean: Size
     std: Size = Field(description="sample standard deviation (n − 1); 0 for one sample")
     min: Size
@@ -51,18 +66,16 @@ class Summary(Data):
 class Samples(Data):
     """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
 
-    warmup: list[Size] = Field(default_factory=list, description="warm-up samples, excluded from the summary")
+    warmup: list[Size] = listed("warm-up samples, excluded from the summary")
     values: list[Size]
     summary: Summary
-    longest_state_s: Finite | None = Field(
-        default=None,
-        description="longest machine state (s), such as that of the first calls, that this run could have detected",
+    longest_state_s: Finite | None = optional(
+        "longest machine state (s), such as that of the first calls, that this run could have detected"
     )
-    machine_change: Finite | None = Field(
-        default=None,
-        description="time of a fixed piece of work between the last calls ÷ that between the first; None if not known",
+    machine_change: Finite | None = optional(
+        "time of a fixed piece of work between the last calls ÷ that between the first; None if not known"
     )
-    notes: list[str] = Field(default_factory=list, description="remarks on the samples: drift, throttling, noise")
+    notes: list[str] = listed("remarks on the samples: drift, throttling, noise")
 
     def quantile(self, share: float) -> float | None:
         """Return what a ``share`` of the values does not exceed, in between in proportion; None without values."""
@@ -103,7 +116,7 @@ class Line(Data):
 
     part: str
     fixed_ms: Finite
-    fixed_interval: Interval | None = Field(default=None, description="None with fewer than three numbers of steps")
+    fixed_interval: Interval | None = optional("None with fewer than three numbers of steps")
     per_step_ms: Finite
     per_step_interval: Interval | None = None
     one_step_ms: Finite = Field(description="the median with the fewest steps ÷ that number: basis of 'n × one step'")

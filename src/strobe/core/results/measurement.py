@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Samples, Summary
+from strobe.core.results.data import Data, Finite, Samples, Summary, listed, mapped, optional
 from strobe.core.results.traits import Traits
 
 
@@ -16,10 +16,8 @@ class PartLimit(Data):
 
     part: str = Field(description="a name as in a ladder's parts; 'other' for the time in no named part")
     ms: Finite = Field(description="median per iteration")
-    gflop: dict[str, Finite] = Field(default_factory=dict, description="dtype of the products → GFLOP per iteration")
-    moved_bytes: int | None = Field(
-        default=None, description="minimum bytes read and written per iteration; None if not counted"
-    )
+    gflop: dict[str, Finite] = mapped("dtype of the products → GFLOP per iteration")
+    moved_bytes: int | None = optional("minimum bytes read and written per iteration; None if not counted")
     compute_ms: Finite = Field(description="time of its matrix products at the ceilings of their dtypes")
     memory_ms: Finite = Field(description="time of its bytes at the memory ceiling; 0 if either is unknown")
     least_ms: Finite = Field(description="the larger of `compute_ms` and `memory_ms`, at most the measured time")
@@ -40,7 +38,7 @@ class Limit(Data):
     parts: list[PartLimit] = Field(description="all parts, which add up to the whole")
     ceiling_share: Finite = Field(description="time of the products at their ceilings ÷ the measured time, 0 to 1")
     least_ms: Finite = Field(description="minimum time: the sum over the parts")
-    lower: list[Lower] = Field(default_factory=list, description="dtypes with a lower minimum time, widest first")
+    lower: list[Lower] = listed("dtypes with a lower minimum time, widest first")
 
 
 class Cadence(Data):
@@ -66,26 +64,24 @@ class Component(Data):
     values: list[Finite] = Field(description="inclusive milliseconds per iteration, aligned with Samples.values")
     summary: Summary
     share: Finite = Field(description="share of the whole, 0 to 1: sum of this part ÷ sum of the whole")
-    host_ms: Finite | None = Field(default=None, description="median host time, if `values` are device time")
-    gflop: Finite | None = Field(default=None, description="GFLOP per iteration; None if not counted")
-    gflop_by_dtype: dict[str, Finite] = Field(default_factory=dict, description="GFLOP by dtype of the matrix products")
-    moved_bytes: int | None = Field(
-        default=None,
-        description="minimum bytes per iteration: inputs and weights once, plus outputs; None if not counted",
+    host_ms: Finite | None = optional("median host time, if `values` are device time")
+    gflop: Finite | None = optional("GFLOP per iteration; None if not counted")
+    gflop_by_dtype: dict[str, Finite] = mapped("GFLOP by dtype of the matrix products")
+    moved_bytes: int | None = optional(
+        "minimum bytes per iteration: inputs and weights once, plus outputs; None if not counted"
     )
-    ceiling_share: Finite | None = Field(
-        default=None, description="achieved FLOP/s ÷ the ceiling measured on this machine at the part's dtypes, 0 to 1"
+    ceiling_share: Finite | None = optional(
+        "achieved FLOP/s ÷ the ceiling measured on this machine at the part's dtypes, 0 to 1"
     )
-    weight_bytes: int | None = Field(
-        default=None, description="parameters and buffers below the part's module; None if it is not a single module"
+    weight_bytes: int | None = optional(
+        "parameters and buffers below the part's module; None if it is not a single module"
     )
-    kept_bytes: int | None = Field(
-        default=None,
-        description="memory at the end of a call minus memory at its start: outputs, and what autograd stores; "
-        "negative if more was freed",
+    kept_bytes: int | None = optional(
+        "memory at the end of a call minus memory at its start: outputs, and what autograd stores; "
+        "negative if more was freed"
     )
-    peak_bytes: int | None = Field(
-        default=None, description="highest memory in a call minus memory at its start, as `Memory.source` counts it"
+    peak_bytes: int | None = optional(
+        "highest memory in a call minus memory at its start, as `Memory.source` counts it"
     )
 
     @property
@@ -112,23 +108,17 @@ class Span(Data):
 class Memory(Data):
     """Memory of one measurement, in bytes, and what it cost to get it from the kernel."""
 
-    source: MemorySource | None = Field(
-        default=None, description="where activations and the memory of the parts were read"
-    )
+    source: MemorySource | None = optional("where activations and the memory of the parts were read")
     weights: int | None = None
-    peak_activations: int | None = Field(default=None, description="highest memory above weights and inputs")
-    peak_process: int | None = Field(default=None, description="resident set of the process at its highest (CPU)")
-    kernel_ms: Finite | None = Field(
-        default=None, description="milliseconds in the operating system's kernel per iteration, summed over threads"
+    peak_activations: int | None = optional("highest memory above weights and inputs")
+    peak_process: int | None = optional("resident set of the process at its highest (CPU)")
+    kernel_ms: Finite | None = optional(
+        "milliseconds in the operating system's kernel per iteration, summed over threads"
     )
-    stays: int | None = Field(default=None, description="freed memory that a treatment keeps in the process")
-    page_faults: int | None = Field(default=None, description="pages per iteration that the kernel had to provide")
-    peak_device: int | None = Field(
-        default=None, description="allocator's peak on the accelerator, plus what CUDA graphs hold"
-    )
-    graphs: int | None = Field(
-        default=None, description="what CUDA graphs hold of `peak_device` between replays; None without a graph"
-    )
+    stays: int | None = optional("freed memory that a treatment keeps in the process")
+    page_faults: int | None = optional("pages per iteration that the kernel had to provide")
+    peak_device: int | None = optional("allocator's peak on the accelerator, plus what CUDA graphs hold")
+    graphs: int | None = optional("what CUDA graphs hold of `peak_device` between replays; None without a graph")
 
 
 class Blocks(Data):
@@ -141,9 +131,7 @@ class Blocks(Data):
     share: Finite = Field(description="share of the whole, 0 to 1: sum of the blocks ÷ sum of the whole")
     average: Finite = Field(description="mean of the blocks' medians, milliseconds")
     spread: Finite = Field(description="standard deviation (n − 1) of the blocks' medians, milliseconds")
-    p: Finite | None = Field(
-        default=None, description="Friedman's test that all blocks take the same time; None with too few samples"
-    )
+    p: Finite | None = optional("Friedman's test that all blocks take the same time; None with too few samples")
     differ: bool = Field(description="these samples show a difference between blocks that matters")
 
 
@@ -159,17 +147,17 @@ class CompiledPlace(Data):
     times: int = Field(default=1, description="number of compilations, one that a limit refused included")
     late: int = Field(default=0, description="recompilations after the warm-up, in measured calls")
     limit: str = Field(default="", description="limit that recompiling reached: 'recompile_limit=8'; else empty")
-    reasons: list[str] = Field(default_factory=list, description="torch's reasons or failed guards, a few that differ")
+    reasons: list[str] = listed("torch's reasons or failed guards, a few that differ")
 
 
 class Compilation(Data):
     """The work of torch.compile from the first call to the last measured one, by torch's own records."""
 
     graphs: int = Field(description="compiled graphs, forward and backward")
-    compile_s: Finite | None = Field(default=None, description="seconds of compiling; None if torch does not tell")
+    compile_s: Finite | None = optional("seconds of compiling; None if torch does not tell")
     capture_s: Finite = Field(default=0.0, description="seconds of capturing CUDA graphs")
     warmup_s: Finite = Field(default=0.0, description="seconds of the warm-up samples without those")
-    places: list[CompiledPlace] = Field(default_factory=list, description="those with the most compilations first")
+    places: list[CompiledPlace] = listed("those with the most compilations first")
     unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; else empty")
 
     def select_places(self, *kinds: What) -> list[CompiledPlace]:
@@ -185,9 +173,9 @@ class Compilation(Data):
 class Energy(Data):
     """Energy of a call: that of the whole device over the measured rounds, idle share included, divided by calls."""
 
-    joules: Finite | None = Field(default=None, description="energy of a call; None if it is not judged")
-    within: Finite | None = Field(default=None, description="joules by which the steps of the reading can be off")
-    watts: Finite | None = Field(default=None, description="mean power over the measured rounds")
+    joules: Finite | None = optional("energy of a call; None if it is not judged")
+    within: Finite | None = optional("joules by which the steps of the reading can be off")
+    watts: Finite | None = optional("mean power over the measured rounds")
     source: str = Field(default="", description="what was read, and of what part of the machine")
     not_judged: str = Field(default="", description="why the energy is not judged; '' if it is")
 
@@ -200,17 +188,15 @@ class Measurement(Data):
     clock: Literal["host", "device"] = Field(default="host", description="clock behind the samples and components")
     samples: Samples
     components: list[Component] = Field(default_factory=list)
-    blocks: list[Blocks] = Field(default_factory=list, description="blocks of each part that is made of similar blocks")
+    blocks: list[Blocks] = listed("blocks of each part that is made of similar blocks")
     memory: Memory = Field(default_factory=Memory)
-    spans: list[Span] = Field(default_factory=list, description="spans of the iteration nearest the median")
+    spans: list[Span] = listed("spans of the iteration nearest the median")
     traits: Traits = Field(default_factory=Traits)
-    unseen: dict[str, str] = Field(
-        default_factory=dict, description="section or probe that could not be timed → why (compiled, captured …)"
-    )
-    limit: Limit | None = Field(default=None, description="minimum time; None if FLOP or the ceiling are unknown")
-    cadence: Cadence | None = Field(default=None, description="pace of the calls; None if they were back to back")
-    compilation: Compilation | None = Field(default=None, description="what torch.compile did; None if nothing was")
-    energy: Energy | None = Field(default=None, description="energy of a call; None if nobody looked")
+    unseen: dict[str, str] = mapped("section or probe that could not be timed → why (compiled, captured …)")
+    limit: Limit | None = optional("minimum time; None if FLOP or the ceiling are unknown")
+    cadence: Cadence | None = optional("pace of the calls; None if they were back to back")
+    compilation: Compilation | None = optional("what torch.compile did; None if nothing was")
+    energy: Energy | None = optional("energy of a call; None if nobody looked")
     losses_not_finite: int = Field(default=0, description="training passes with an infinite loss, or one not a number")
     notes: list[str] = Field(default_factory=list)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from strobe.core.errors import UserError
 from strobe.core.results.agreement import Agreement, Effect
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, listed, mapped, optional
 
 VERSION = 1
 NOT_USED = "strobe_recipe_not_used"  # attribute of a log record: why a robot's process did not use a recipe, in words
@@ -26,10 +26,10 @@ class RecipeRung(Data):
     hz: Finite = Field(description="chunks per second")
     times: Finite = Field(description="speed relative to the baseline")
     effect: Effect
-    cosine: Finite | None = Field(default=None, description="cosine with the baseline's actions")
-    rms: Finite | None = Field(default=None, description="σ: RMS distance from the baseline's actions")
-    worst: Finite | None = Field(default=None, description="σ: largest such distance")
-    build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
+    cosine: Finite | None = optional("cosine with the baseline's actions")
+    rms: Finite | None = optional("σ: RMS distance from the baseline's actions")
+    worst: Finite | None = optional("σ: largest such distance")
+    build_s: Finite | None = optional("seconds to put it on: compiling, building, calibrating")
 
 
 class RecipeEpisodes(Data):
@@ -56,15 +56,13 @@ class Recipe(Data):
         min_length=1, description="treatments as in --variant: a key with its value, then its options"
     )
     guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'rms<=0.02, worst<=0.2'")
-    agreement: Agreement | None = Field(default=None, description="the treated policy against the baseline")
-    episodes: RecipeEpisodes | None = Field(default=None, description="paired episodes in a simulator, if requested")
-    baseline_ms: Finite | None = Field(default=None, description="median time of one chunk of the baseline")
-    ms: Finite | None = Field(default=None, description="median time of one chunk of the treated policy")
-    rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment gained, in order")
+    agreement: Agreement | None = optional("the treated policy against the baseline")
+    episodes: RecipeEpisodes | None = optional("paired episodes in a simulator, if requested")
+    baseline_ms: Finite | None = optional("median time of one chunk of the baseline")
+    ms: Finite | None = optional("median time of one chunk of the treated policy")
+    rungs: list[RecipeRung] = listed("what each treatment gained, in order")
     device_name: str = ""
-    versions: dict[str, str] = Field(
-        default_factory=dict, description="versions of strobe, lerobot, transformers and torch"
-    )
+    versions: dict[str, str] = mapped("versions of strobe, lerobot, transformers and torch")
     command: str = Field(default="", description="the command that found the recipe")
     made: datetime = Field(default_factory=lambda: datetime.now(timezone.utc).replace(microsecond=0))
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Summary
+from strobe.core.results.data import Data, Finite, Summary, listed, optional
 
 FORMAT = 1  # a summary of another format is made again
 
@@ -58,5 +58,5 @@ class RunSummary(Data):
     machine: str = Field(
         description="the machine, in words; empty without measurements, or if several machines were measured"
     )
-    subject: SubjectSummary | None = Field(default=None, description="the measured subject; None if there is none")
-    measurements: list[MeasurementSummary] = Field(default_factory=list, description="measurements with samples")
+    subject: SubjectSummary | None = optional("the measured subject; None if there is none")
+    measurements: list[MeasurementSummary] = listed("measurements with samples")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Quantiles
+from strobe.core.results.data import Data, Finite, Quantiles, listed, mapped, optional
 
 
 class Bus(Data):
     """Synchronous reads of all motors. A try is one question to them; LeRobot asks up to three times."""
 
-    arm: str | None = Field(default=None, description="arm that the bus belongs to; None if the robot has one bus")
+    arm: str | None = optional("arm that the bus belongs to; None if the robot has one bus")
     ms: Quantiles = Field(description="milliseconds for reads answered at the first try")
     on_cpu: Finite = Field(description="share of such a read in which its thread ran on a CPU (median)")
     blocked: Finite = Field(
@@ -19,9 +19,9 @@ class Bus(Data):
     lost: int = Field(description="tries without an answer")
     damaged: int = Field(description="tries with an answer that could not be read")
     failed_reads: int = Field(description="reads with a try of either kind")
-    failed_ms: Quantiles | None = Field(default=None, description="milliseconds of those reads")
+    failed_ms: Quantiles | None = optional("milliseconds of those reads")
     stale: int = Field(description="reads that found answers to an earlier request in the port's input")
-    stale_from_s: Finite | None = Field(default=None, description="seconds from the first tick to the first such read")
+    stale_from_s: Finite | None = optional("seconds from the first tick to the first such read")
     stale_at_end: bool = Field(default=False, description="the last read was such a read")
 
 
@@ -43,11 +43,11 @@ class Rehearsal(Data):
     frames: str = Field(description="source of the camera frames")
     calibration: str = Field(description="calibration that the servos' registers agree with")
     latency_ms: Finite = Field(description="milliseconds that the emulated adapter adds to each answer")
-    planted: list[str] = Field(default_factory=list, description="requested faults")
-    struck: dict[str, int] = Field(default_factory=dict, description="fault → number of bus requests that it struck")
-    arms: dict[str, list[ServoLeft]] = Field(default_factory=dict, description="state of the servos at the end, by arm")
+    planted: list[str] = listed("requested faults")
+    struck: dict[str, int] = mapped("fault → number of bus requests that it struck")
+    arms: dict[str, list[ServoLeft]] = mapped("state of the servos at the end, by arm")
     goals: int = Field(default=0, description="number of goals sent to the servos of all arms")
-    ended: str | None = Field(default=None, description="why the emulated arm could not report its final state")
+    ended: str | None = optional("why the emulated arm could not report its final state")
 
     @property
     def holding(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite, Interval, listed, optional
 
 
 class FirstAction(Data):
@@ -31,7 +31,7 @@ class JointJump(Data):
     recorded_largest: Finite = Field(description="largest such distance in all episodes that were read")
     ahead: Finite = Field(description="largest distance of any recorded action from the state of its frame")
     step: Finite = Field(description="largest step from one recorded action to the next")
-    run: Finite | None = Field(default=None, description="distance of a run's first action; None without a run")
+    run: Finite | None = optional("distance of a run's first action; None without a run")
 
     @property
     def usual(self) -> float:
@@ -44,8 +44,8 @@ class FirstJump(Data):
 
     episodes: int = Field(default=0, description="number of episodes on whose first frame a chunk was predicted")
     joints: list[JointJump] = Field(default_factory=list)
-    run: str | None = Field(default=None, description="folder of a rollout or a rehearsal; None without one")
-    unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")
+    run: str | None = optional("folder of a rollout or a rehearsal; None without one")
+    unjudged: list[str] = listed("what was not judged, and why")
 
 
 class Motion(Data):
@@ -65,5 +65,5 @@ class Jump(Data):
 
     joint: str
     ratio: Finite
-    interval: Interval | None = Field(default=None, description="bootstrap over seams; None with fewer than three")
+    interval: Interval | None = optional("bootstrap over seams; None with fewer than three")
     seams: int

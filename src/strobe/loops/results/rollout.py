@@ -10,7 +10,7 @@ from pydantic import Field
 from strobe.core.results.answer import Result
 from strobe.core.results.call_times import Growth
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Figure, Finite, Quantiles
+from strobe.core.results.data import Data, Figure, Finite, Quantiles, listed, optional
 from strobe.core.results.measurement import Measurement
 from strobe.loops.results.arm import Bus, Rehearsal
 from strobe.loops.results.motion import FirstAction
@@ -51,9 +51,7 @@ class Encoding(Data):
     raw_ms: Finite = Field(description="time to pickle and to unpickle")
     jpeg_bytes: int
     jpeg_ms: Finite = Field(description="time to encode and to decode")
-    saves_ms: Finite | None = Field(
-        default=None, description="time saved per round trip, if time grows with bytes; negative if none is"
-    )
+    saves_ms: Finite | None = optional("time saved per round trip, if time grows with bytes; negative if none is")
 
 
 class Failure(Data):
@@ -61,10 +59,8 @@ class Failure(Data):
 
     request: str = Field(description="name of the request in LeRobot's protocol: GetActions, SendObservations")
     error: str = Field(description="type and message of the exception, or gRPC's status")
-    place: str | None = Field(
-        default=None, description="the function of LeRobot that raised it; None if only a status came"
-    )
-    source: str | None = Field(default=None, description="line of source that raised it")
+    place: str | None = optional("the function of LeRobot that raised it; None if only a status came")
+    source: str | None = optional("line of source that raised it")
     count: int
 
 
@@ -81,17 +77,17 @@ class Remote(Data):
     decisions: Decisions | None = None
     trips: int = 0
     empty: int = Field(default=0, description="answers without a chunk")
-    failures: list[Failure] = Field(default_factory=list, description="failures, most frequent first")
-    trip: Quantiles | None = Field(default=None, description="milliseconds; without the first trip if there are more")
+    failures: list[Failure] = listed("failures, most frequent first")
+    trip: Quantiles | None = optional("milliseconds; without the first trip if there are more")
     steps: list[Step] = Field(default_factory=list)
-    packing: Finite | None = Field(default=None, description="share of round trips spent on pickling")
-    sending: Finite | None = Field(default=None, description="share of round trips spent on the network")
+    packing: Finite | None = optional("share of round trips spent on pickling")
+    sending: Finite | None = optional("share of round trips spent on the network")
     asked_late: int = Field(
         default=0, description="round trips that began with an empty queue, observations dropped as similar"
     )
-    threshold: Finite | None = Field(default=None, description="--chunk_size_threshold")
-    chunk: int | None = Field(default=None, description="--actions_per_chunk")
-    latency_ms: Finite | None = Field(default=None, description="--inference_latency of the server")
+    threshold: Finite | None = optional("--chunk_size_threshold")
+    chunk: int | None = optional("--actions_per_chunk")
+    latency_ms: Finite | None = optional("--inference_latency of the server")
     encoding: Encoding | None = None
 
     @property
@@ -134,11 +130,9 @@ class Bench(Data):
     """Calls on the robot compared with calls on the bench after it, in one process, on the last observation."""
 
     times: list[CallTimes]
-    period_ms: Finite | None = Field(default=None, description="milliseconds from call to call at the robot's pace")
-    verdict: Verdict | None = Field(default=None, description="robot against bench, back to back; None without a bench")
-    shares: list[Share] = Field(
-        default_factory=list, description="shares of the difference, largest first; they sum to it"
-    )
+    period_ms: Finite | None = optional("milliseconds from call to call at the robot's pace")
+    verdict: Verdict | None = optional("robot against bench, back to back; None without a bench")
+    shares: list[Share] = listed("shares of the difference, largest first; they sum to it")
 
     def call_times(self, place: Place) -> CallTimes | None:
         """Return the times at ``place``; None without calls there."""
@@ -156,8 +150,8 @@ class Pace(Data):
     jitter: Quantiles = Field(description="milliseconds between a period and the requested one")
     work: Quantiles = Field(description="milliseconds of work in a tick, before it sleeps")
     late: int = Field(description="ticks whose work took longer than the requested period")
-    late_part: str | None = Field(default=None, description="part whose time grows most in late ticks")
-    late_part_ms: Finite | None = Field(default=None, description="mean of that part in a late tick")
+    late_part: str | None = optional("part whose time grows most in late ticks")
+    late_part_ms: Finite | None = optional("mean of that part in a late tick")
 
 
 class Delays(Data):
@@ -174,13 +168,13 @@ class Inference(Data):
     """Calls of the policy for a chunk; a call of the sync engine is a tick in which the model ran."""
 
     calls: int
-    chunk: int | None = Field(default=None, description="actions in a chunk; None if no call recorded it")
+    chunk: int | None = optional("actions in a chunk; None if no call recorded it")
     first_ms: Finite = Field(description="latency of the first call, from its observation to its actions in the queue")
-    latency: Quantiles | None = Field(default=None, description="milliseconds for all later calls; None without any")
-    delays: Delays | None = Field(default=None, description="delays of Real-Time Chunking, with two calls or more")
-    growth: Growth | None = Field(default=None, description="how the calls take longer and longer; None: they do not")
+    latency: Quantiles | None = optional("milliseconds for all later calls; None without any")
+    delays: Delays | None = optional("delays of Real-Time Chunking, with two calls or more")
+    growth: Growth | None = optional("how the calls take longer and longer; None: they do not")
     useless: int = Field(default=0, description="chunks whose actions were all past when they arrived")
-    errors: str | None = Field(default=None, description="last error of the inference thread, if it gave up")
+    errors: str | None = optional("last error of the inference thread, if it gave up")
 
 
 class Unfinished(Data):
@@ -195,12 +189,11 @@ class Unfinished(Data):
 class Queue(Data):
     """Actions that wait for their tick, and ticks without one. The wait for the first action is reported separately."""
 
-    depth: Quantiles | None = Field(default=None, description="actions left after each tick; None if not recorded")
+    depth: Quantiles | None = optional("actions left after each tick; None if not recorded")
     least: int | None = None
-    threshold: int | None = Field(default=None, description="queue_threshold: calls begin at this depth or below")
-    first_action_ms: Finite | None = Field(
-        default=None,
-        description="from the first tick's start to the end of the tick that sent the first action; None if none",
+    threshold: int | None = optional("queue_threshold: calls begin at this depth or below")
+    first_action_ms: Finite | None = optional(
+        "from the first tick's start to the end of the tick that sent the first action; None if none"
     )
     starved: int = Field(description="ticks without an action, after the first action")
     starved_ms: Finite = Field(description="total time without an action")
@@ -218,7 +211,7 @@ class JointSeam(Data):
     joint: str
     step: Quantiles = Field(description="size of the steps inside chunks, in the robot's unit")
     jump: Quantiles = Field(description="size of the steps between chunks")
-    ratio: Finite | None = Field(default=None, description="median jump ÷ 95th percentile of the steps inside chunks")
+    ratio: Finite | None = optional("median jump ÷ 95th percentile of the steps inside chunks")
 
 
 class Camera(Data):
@@ -230,7 +223,7 @@ class Camera(Data):
     fresh_hz: Finite = Field(description="different frames per second")
     longest_ms: Finite = Field(default=0.0, description="longest time from the first to the last read of one frame")
     longest_from_s: Finite = Field(default=0.0, description="seconds from the first tick to that frame")
-    age: Quantiles | None = Field(default=None, description="milliseconds from a frame's own timestamp to its read")
+    age: Quantiles | None = optional("milliseconds from a frame's own timestamp to its read")
     frozen_ms: Finite = Field(default=0.0, description="longest time in which new frames showed the same picture")
     frozen_from_s: Finite = Field(default=0.0, description="seconds from the first tick to the first of them")
     frozen_frames: int = Field(default=0, description="frames in that time")
@@ -243,9 +236,7 @@ class Scheduling(Data):
     after: str
     real_time_before: bool = False
     real_time_after: bool = False
-    from_s: Finite | None = Field(
-        default=None, description="seconds from the first tick to the first sample that found it changed"
-    )
+    from_s: Finite | None = optional("seconds from the first tick to the first sample that found it changed")
 
 
 POLICY_CALL = "policy call"
@@ -283,7 +274,7 @@ class NotFinite(Data):
 
     read: int = Field(description="ticks whose position, as read from the robot, was not finite")
     sent: int = Field(description="ticks whose action was not finite")
-    joints: list[str] = Field(default_factory=list, description="joints concerned")
+    joints: list[str] = listed("joints concerned")
 
 
 class WildCommand(Data):
@@ -318,13 +309,13 @@ class Recording(Data):
 class Series(Data):
     """Ticks and calls over time. Long series are thinned: of neighbouring entries the worst remains."""
 
-    at_s: list[Finite] = Field(default_factory=list, description="start of each tick since the first")
+    at_s: list[Finite] = listed("start of each tick since the first")
     period_ms: list[Finite | None] = Field(default_factory=list)
     work_ms: list[Finite] = Field(default_factory=list)
     depth: list[int | None] = Field(default_factory=list)
     age_ms: list[Finite | None] = Field(default_factory=list)
     starved: list[bool] = Field(default_factory=list)
-    call_at_s: list[Finite] = Field(default_factory=list, description="start of each call since the first tick")
+    call_at_s: list[Finite] = listed("start of each call since the first tick")
     call_ms: list[Finite] = Field(default_factory=list)
 
 
@@ -333,10 +324,8 @@ class JointTracking(Data):
 
     joint: str
     error: Quantiles = Field(description="distance between a tick's command and the position read at the next tick")
-    lag_ticks: int | None = Field(
-        default=None, description="ticks after which positions are closest to commands; None for a joint at rest"
-    )
-    left: Quantiles | None = Field(default=None, description="remaining distance after so many ticks")
+    lag_ticks: int | None = optional("ticks after which positions are closest to commands; None for a joint at rest")
+    left: Quantiles | None = optional("remaining distance after so many ticks")
 
 
 class Rollout(Data):
@@ -350,41 +339,37 @@ class Rollout(Data):
     command: str = Field(default="lerobot-rollout", description="LeRobot's command")
     fps: Finite
     multiplier: int
-    horizon: int | None = Field(default=None, description="execution horizon of Real-Time Chunking")
+    horizon: int | None = optional("execution horizon of Real-Time Chunking")
     can_rtc: bool = Field(default=False, description="LeRobot's Real-Time Chunking can guide this policy")
     sentence: str
-    pace: Pace | None = Field(default=None, description="control rate; None with fewer than two ticks")
-    inference: Inference | None = Field(default=None, description="calls of the policy; None if none was seen")
-    unfinished: Unfinished | None = Field(default=None, description="call that never ended (rtc); None with an action")
-    bench: Bench | None = Field(default=None, description="comparison with calls on the bench; None with too few")
+    pace: Pace | None = optional("control rate; None with fewer than two ticks")
+    inference: Inference | None = optional("calls of the policy; None if none was seen")
+    unfinished: Unfinished | None = optional("call that never ended (rtc); None with an action")
+    bench: Bench | None = optional("comparison with calls on the bench; None with too few")
     queue: Queue
-    age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
-    first_action: list[FirstAction] | None = Field(
-        default=None, description="by joint; empty without an action or positions; None in older runs"
+    age: Quantiles | None = optional("milliseconds from an observation to each of its actions")
+    first_action: list[FirstAction] | None = optional(
+        "by joint; empty without an action or positions; None in older runs"
     )
     seams: list[JointSeam] = Field(default_factory=list)
-    tracking: list[JointTracking] = Field(default_factory=list, description="empty if the robot reports no positions")
+    tracking: list[JointTracking] = listed("empty if the robot reports no positions")
     cameras: list[Camera] = Field(default_factory=list)
-    bus: Bus | None = Field(
-        default=None, description="motor bus, with several arms the worst one; None if no read was seen"
-    )
-    buses: list[Bus] = Field(default_factory=list, description="motor bus of each arm, with several arms")
-    turns: Turns | None = Field(default=None, description="use of the CPUs; Linux only")
-    scheduling: Scheduling | None = Field(default=None, description="scheduling of the control thread; Linux only")
-    stalls: list[Stall] = Field(default_factory=list, description="stalls, longest first")
-    not_finite: NotFinite | None = Field(default=None, description="NaN or infinite joints; None if not recorded")
-    wild: list[WildCommand] | None = Field(default=None, description="by joint; None if no range or motion is known")
-    rehearsal: Rehearsal | None = Field(default=None, description="emulated arm; None for a run on a robot")
+    bus: Bus | None = optional("motor bus, with several arms the worst one; None if no read was seen")
+    buses: list[Bus] = listed("motor bus of each arm, with several arms")
+    turns: Turns | None = optional("use of the CPUs; Linux only")
+    scheduling: Scheduling | None = optional("scheduling of the control thread; Linux only")
+    stalls: list[Stall] = listed("stalls, longest first")
+    not_finite: NotFinite | None = optional("NaN or infinite joints; None if not recorded")
+    wild: list[WildCommand] | None = optional("by joint; None if no range or motion is known")
+    rehearsal: Rehearsal | None = optional("emulated arm; None for a run on a robot")
     recording: Recording | None = None
-    cadence: str | None = Field(default=None, description="output of LeRobot's own timer, if the loop has one")
-    remote: Remote | None = Field(default=None, description="figures of remote inference")
+    cadence: str | None = optional("output of LeRobot's own timer, if the loop has one")
+    remote: Remote | None = optional("figures of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="recording time per tick, computed from its cost on this machine")
-    torque: str | None = Field(default=None, description="torque at the end, and how that is known; None of a server")
-    error: str | None = Field(default=None, description="error that ended the run early, in a line")
-    lost: str | None = Field(
-        default=None, description="what the recording lacks or has damaged; None if nothing is known"
-    )
+    torque: str | None = optional("torque at the end, and how that is known; None of a server")
+    error: str | None = optional("error that ended the run early, in a line")
+    lost: str | None = optional("what the recording lacks or has damaged; None if nothing is known")
 
 
 class RolloutResult(Result):

@@ -9,8 +9,7 @@ from strobe.core.results import units
 from strobe.core.results.finding import Finding, good, info, warning
 from strobe.loops.results.motion import JointJump
 from strobe.preflight.findings.order import BEYOND
-from strobe.preflight.results.open_loop import HypothesisKind, NaiveName, PairedError
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.preflight import HypothesisKind, NaiveName, PairedError, PreflightResult
 from strobe.preflight.results.wiring import share_beyond
 
 NAIVEST: NaiveName = "the mean action"

@@ -11,8 +11,15 @@ from strobe.core.report.document import Column, ColumnOf, Columns, Row, Section,
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import format_fixed, significant
-from strobe.preflight.results.open_loop import DimensionError, Hypothesis, OpenLoop, PairedError, PartErrors, Strip
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.preflight import (
+    DimensionError,
+    Hypothesis,
+    OpenLoop,
+    PairedError,
+    PartErrors,
+    PreflightResult,
+    Strip,
+)
 
 NAIVE = ("the mean action", "hold still", "the last action")
 SHOWN_HYPOTHESES = 12  # judged hypotheses in the table; the others are counted

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite, Interval, listed, mapped, optional
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.normalisation import READ
 
@@ -16,10 +16,10 @@ class JointLag(Data):
     """Control ticks from one joint's action to its state."""
 
     joint: str
-    recorded: Finite | None = Field(default=None, description="lag in the data set, median of episodes; None: unknown")
-    interval: Interval | None = Field(default=None, description="interval of it; None with fewer than six episodes")
+    recorded: Finite | None = optional("lag in the data set, median of episodes; None: unknown")
+    interval: Interval | None = optional("interval of it; None with fewer than six episodes")
     episodes: int = Field(default=0, description="number of episodes that show it")
-    run: Finite | None = Field(default=None, description="lag in the run; None without one, or if it could not be seen")
+    run: Finite | None = optional("lag in the run; None without one, or if it could not be seen")
 
 
 class Lag(Data):
@@ -27,15 +27,13 @@ class Lag(Data):
 
     joints: list[JointLag]
     fps: Finite = Field(description="frame rate of the data set: a tick is 1 / fps seconds")
-    run: str | None = Field(default=None, description="folder of a rollout or a rehearsal; None without one")
+    run: str | None = optional("folder of a rollout or a rehearsal; None without one")
     run_fps: Finite | None = None
-    frames_run: dict[str, Finite] = Field(
-        default_factory=dict, description="camera → age (ticks) of its frames in the run when they were read"
+    frames_run: dict[str, Finite] = mapped("camera → age (ticks) of its frames in the run when they were read")
+    observations_run: Finite | None = optional(
+        "median ticks in the run from an observation to the action computed from it"
     )
-    observations_run: Finite | None = Field(
-        default=None, description="median ticks in the run from an observation to the action computed from it"
-    )
-    unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")
+    unjudged: list[str] = listed("what was not judged, and why")
 
 
 RangeBasis = Literal["min and max", "q01 and q99", "q10 and q90", "mean ± σ"]
@@ -52,18 +50,16 @@ class JointReach(Data):
     """Ranges of one joint's action, in the robot's unit."""
 
     joint: str
-    low: Finite | None = Field(
-        default=None, description="lower end of the commands, by the postprocessor's statistics; None if it lacks them"
-    )
+    low: Finite | None = optional("lower end of the commands, by the postprocessor's statistics; None if it lacks them")
     high: Finite | None = None
     outer: bool = Field(
         default=False,
         description="the action is relative to the state: low and high are the action's ends plus those of the data's "
         "state, an outer bound",
     )
-    limit_low: Finite | None = Field(default=None, description="lower limit; None without a calibration file")
+    limit_low: Finite | None = optional("lower limit; None without a calibration file")
     limit_high: Finite | None = None
-    data_low: Finite | None = Field(default=None, description="lower end in the data set; None without a data set")
+    data_low: Finite | None = optional("lower end in the data set; None without a data set")
     data_high: Finite | None = None
 
     @property
@@ -78,13 +74,11 @@ class Reach(Data):
     """The range that a policy's actions have on a robot."""
 
     joints: list[JointReach] = Field(description="all joints, in the order of the policy's numbers")
-    basis: RangeBasis | None = Field(
-        default=None, description="the statistics that give the range; None if they do not"
-    )
-    unit: str | None = Field(default=None, description="the robot's unit; None if unknown")
-    calibration: str | None = Field(default=None, description="file that the limits are read from; None without one")
+    basis: RangeBasis | None = optional("the statistics that give the range; None if they do not")
+    unit: str | None = optional("the robot's unit; None if unknown")
+    calibration: str | None = optional("file that the limits are read from; None without one")
     capped: bool = Field(default=False, description="--robot.max_relative_target limits each action's step")
-    unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")
+    unjudged: list[str] = listed("what was not judged, and why")
 
 
 Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
@@ -95,10 +89,9 @@ class Normalisation(Data):
     """How a processor normalises a feature, and with which statistics."""
 
     mode: str = Field(description="LeRobot's mode: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
-    statistics: dict[str, list[Finite | None]] = Field(
-        default_factory=dict,
-        description="statistic → a number per dimension (of an image: channel), None if it is not a number; empty if "
-        "the processor has none for the feature",
+    statistics: dict[str, list[Finite | None]] = mapped(
+        "statistic → a number per dimension (of an image: channel), None if it is not a number; empty if "
+        "the processor has none for the feature"
     )
 
     @property
@@ -119,11 +112,9 @@ class Feature(Data):
     kind: FeatureKind
     shape: list[int] = Field(description="shape; for an image channels, height, width")
     dtype: str = ""
-    unit: str | None = Field(default=None, description="unit of most dimensions; None if the place does not say")
-    units: list[str] = Field(default_factory=list, description="unit of each dimension; empty if they are not known")
-    dimensions: list[str] = Field(
-        default_factory=list, description="names of the dimensions, in order; empty if there are none"
-    )
+    unit: str | None = optional("unit of most dimensions; None if the place does not say")
+    units: list[str] = listed("unit of each dimension; empty if they are not known")
+    dimensions: list[str] = listed("names of the dimensions, in order; empty if there are none")
     normalisation: Normalisation | None = None
 
 
@@ -147,10 +138,9 @@ class WiredFeature(Data):
     name: str
     kind: FeatureKind
     ends: dict[Place, Feature]
-    frames: dict[str, list[Finite | None]] = Field(
-        default_factory=dict,
-        description="statistics of all frames of the data set, as the policy takes them: of relative actions if it "
-        "has these; empty if the frames were not read",
+    frames: dict[str, list[Finite | None]] = mapped(
+        "statistics of all frames of the data set, as the policy takes them: of relative actions if it "
+        "has these; empty if the frames were not read"
     )
     relative: bool = Field(default=False, description="whether the policy takes it relative to the state")
 
@@ -212,17 +202,11 @@ class Weights(Data):
     """The names in the header of the weights' file; the weights themselves were not read."""
 
     tensors: int
-    statistics: list[str] = Field(
-        default_factory=list, description="statistics inside the weights, as LeRobot before 0.4 saved them"
-    )
-    compiled: list[str] = Field(default_factory=list, description="names that torch.compile has changed")
-    missing: list[str] | None = Field(
-        default=None, description="weights of the policy that the file lacks; None if not compared"
-    )
-    unexpected: list[str] | None = Field(
-        default=None, description="weights in the file that the policy lacks, statistics excluded"
-    )
-    reshaped: list[str] = Field(default_factory=list, description="weights with another shape in the file")
+    statistics: list[str] = listed("statistics inside the weights, as LeRobot before 0.4 saved them")
+    compiled: list[str] = listed("names that torch.compile has changed")
+    missing: list[str] | None = optional("weights of the policy that the file lacks; None if not compared")
+    unexpected: list[str] | None = optional("weights in the file that the policy lacks, statistics excluded")
+    reshaped: list[str] = listed("weights with another shape in the file")
 
 
 class Camera(Data):
@@ -232,8 +216,8 @@ class Camera(Data):
     source: str = Field(description="name of the camera that provides the image")
     height: int = Field(description="height of the image that arrives, in pixels")
     width: int
-    resized: tuple[int, int] | None = Field(default=None, description="(height, width) before cropping")
-    cropped: tuple[int, int] | None = Field(default=None, description="(height, width) that the policy sees")
+    resized: tuple[int, int] | None = optional("(height, width) before cropping")
+    cropped: tuple[int, int] | None = optional("(height, width) that the policy sees")
     seen_share: Finite = Field(description="share of the image's area that the policy sees, 0 to 1")
 
 
@@ -241,29 +225,25 @@ class CallTime(Data):
     """The time of a call of the policy, from an observation to its chunk of actions."""
 
     ms: Finite = Field(description="median of the calls after the first")
-    run: str | None = Field(
-        default=None, description="folder of the run; None for calls on recorded frames on this machine"
-    )
-    fps: Finite | None = Field(default=None, description="rate of that run's loop (Hz)")
-    engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine of that run")
+    run: str | None = optional("folder of the run; None for calls on recorded frames on this machine")
+    fps: Finite | None = optional("rate of that run's loop (Hz)")
+    engine: Literal["sync", "rtc"] | None = optional("inference engine of that run")
 
 
 class Timing(Data):
     """Lengths in control ticks, and rates in Hz."""
 
-    chunk: int | None = Field(default=None, description="actions per chunk")
-    executed: int | None = Field(default=None, description="actions per chunk executed before the next chunk")
-    most_executed: int | None = Field(
-        default=None, description="most actions that the horizon of a policy with several observations allows"
-    )
+    chunk: int | None = optional("actions per chunk")
+    executed: int | None = optional("actions per chunk executed before the next chunk")
+    most_executed: int | None = optional("most actions that the horizon of a policy with several observations allows")
     observed: int = Field(default=1, description="number of observations that the policy looks at")
-    execution_horizon: int | None = Field(default=None, description="execution horizon of RTC")
+    execution_horizon: int | None = optional("execution horizon of RTC")
     data_fps: Finite | None = None
     loop_fps: Finite | None = None
-    camera_fps: dict[str, Finite] = Field(default_factory=dict, description="frame rates of the robot's cameras")
-    steps: int | None = Field(default=None, description="denoising steps per chunk; None if the config has none")
-    steps_field: str | None = Field(default=None, description="name of the config field with the denoising steps")
-    call: CallTime | None = Field(default=None, description="measured calls; None if there are none")
+    camera_fps: dict[str, Finite] = mapped("frame rates of the robot's cameras")
+    steps: int | None = optional("denoising steps per chunk; None if the config has none")
+    steps_field: str | None = optional("name of the config field with the denoising steps")
+    call: CallTime | None = optional("measured calls; None if there are none")
 
 
 class CutPrompt(Data):
@@ -280,22 +260,20 @@ class Prompt(Data):
     """The words that the policy is given."""
 
     reads_words: bool
-    given: str | None = Field(default=None, description="task given to the loop; None without a loop")
-    tasks: list[str] = Field(default_factory=list, description="tasks of the data set")
-    most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None if it has none")
-    cut: list[CutPrompt] | None = Field(default=None, description="cut prompts; None if the tokens were not counted")
-    uncounted: str | None = Field(default=None, description="why the tokens were not counted, in words")
+    given: str | None = optional("task given to the loop; None without a loop")
+    tasks: list[str] = listed("tasks of the data set")
+    most_tokens: int | None = optional("the tokenizer's max_length; None if it has none")
+    cut: list[CutPrompt] | None = optional("cut prompts; None if the tokens were not counted")
+    uncounted: str | None = optional("why the tokens were not counted, in words")
 
 
 class DeviceHere(Data):
     """Whether the machine has the device that the policy is asked to run on."""
 
     asked_by: str = Field(description="flag or file that names the device")
-    there: bool | None = Field(default=None, description="whether this machine has the device; None if unknown")
-    why: str | None = Field(default=None, description="reason for `there`, in words")
-    instead: str | None = Field(
-        default=None, description="device that LeRobot uses in a rollout instead; None if unknown"
-    )
+    there: bool | None = optional("whether this machine has the device; None if unknown")
+    why: str | None = optional("reason for `there`, in words")
+    instead: str | None = optional("device that LeRobot uses in a rollout instead; None if unknown")
 
 
 class FedJoint(Data):
@@ -317,13 +295,9 @@ class FedImage(Data):
     camera: str = Field(description="the robot's name for the camera")
     mean: list[Finite] = Field(description="mean of each channel, 0 to 1 where LeRobot is given bytes")
     spread: list[Finite] = Field(description="standard deviation of each channel")
-    trained_mean: list[Finite] = Field(
-        default_factory=list, description="means of the training's images, by the statistics; empty if there are none"
-    )
-    trained_spread: list[Finite] = Field(default_factory=list, description="standard deviations of those images")
-    unjudged: str | None = Field(
-        default=None, description="why it was not compared with the training's images; None if it was"
-    )
+    trained_mean: list[Finite] = listed("means of the training's images, by the statistics; empty if there are none")
+    trained_spread: list[Finite] = listed("standard deviations of those images")
+    unjudged: str | None = optional("why it was not compared with the training's images; None if it was")
     pattern: bool = Field(default=False, description="the test pattern of a rehearsal, which is not judged at all")
 
 
@@ -333,45 +307,32 @@ class Wiring(Data):
     policy: str = Field(description="LeRobot's type of the policy")
     sources: dict[Place, str] = Field(description="file or folder behind each place")
     wires: list[WiredFeature]
-    order: list[str] = Field(
-        default_factory=list, description="names of the action's dimensions in the policy's training"
-    )
-    engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine; None without a rollout")
-    rename: dict[str, str] = Field(default_factory=dict, description="name in the inputs → name that the policy knows")
+    order: list[str] = listed("names of the action's dimensions in the policy's training")
+    engine: Literal["sync", "rtc"] | None = optional("inference engine; None without a rollout")
+    rename: dict[str, str] = mapped("name in the inputs → name that the policy knows")
     weights: Weights | None = None
     cameras: list[Camera] = Field(default_factory=list)
-    empty_cameras: list[str] = Field(
-        default_factory=list, description="images of the policy that LeRobot fills in itself (empty_cameras)"
-    )
+    empty_cameras: list[str] = listed("images of the policy that LeRobot fills in itself (empty_cameras)")
     timing: Timing = Field(default_factory=Timing)
     prompt: Prompt | None = None
-    unknown_fields: list[str] = Field(
-        default_factory=list, description="fields of the policy's config that the installed LeRobot does not know"
-    )
-    device: str | None = Field(default=None, description="device named by the config or a flag")
-    device_here: DeviceHere | None = Field(default=None, description="state of that device; None if no device is named")
+    unknown_fields: list[str] = listed("fields of the policy's config that the installed LeRobot does not know")
+    device: str | None = optional("device named by the config or a flag")
+    device_here: DeviceHere | None = optional("state of that device; None if no device is named")
     guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="the config compiles the policy")
-    rollout_compiles: bool | None = Field(default=None, description="the rollout compiles; None without a rollout")
-    orphans: dict[Place, list[str]] = Field(
-        default_factory=dict, description="names with statistics in a processor but without a feature"
-    )
-    unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
+    rollout_compiles: bool | None = optional("the rollout compiles; None without a rollout")
+    orphans: dict[Place, list[str]] = mapped("names with statistics in a processor but without a feature")
+    unread: list[str] = listed("what could not be read, and why")
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
-    reach: Reach | None = Field(default=None, description="range of the actions; None if the statistics do not give it")
-    lag: Lag | None = Field(
-        default=None, description="lags of the recording and of a run; None if they were not looked at"
+    reach: Reach | None = optional("range of the actions; None if the statistics do not give it")
+    lag: Lag | None = optional("lags of the recording and of a run; None if they were not looked at")
+    fed: list[FedJoint] | None = optional(
+        "positions that a run gave the policy; None without a run, or if they are not known"
     )
-    fed: list[FedJoint] | None = Field(
-        default=None,
-        description="positions that a run gave the policy; None without a run, or if they are not known",
+    fed_images: list[FedImage] | None = optional(
+        "images of a run's first observation; None without a run or without images"
     )
-    fed_images: list[FedImage] | None = Field(
-        default=None, description="images of a run's first observation; None without a run or without images"
-    )
-    truth: DataTruth | None = Field(
-        default=None, description="what the data set's frames say; None if they were not read"
-    )
+    truth: DataTruth | None = optional("what the data set's frames say; None if they were not read")
 
     def wire(self, name: str) -> WiredFeature | None:
         """Return the wire called ``name``."""

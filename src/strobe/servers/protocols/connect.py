@@ -41,7 +41,7 @@ def require_packages(url: str) -> None:
 
             return require_grpc()
         case _:
-            from strobe.servers.protocols import openpi_messages as messages
+            from strobe.servers.protocols import openpi as messages
     messages.require_packages()
 
 
