@@ -96,7 +96,7 @@ class CallTimes(Data):
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
     concurrent: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
-    growth: Growth | None = Field(default=None, description="how they take longer and longer; None: they do not")
+    growth: Growth | None = optional("how they take longer and longer; None: they do not")
 
     def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
