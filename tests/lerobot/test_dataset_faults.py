@@ -92,6 +92,10 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         lambda root: broken.shorten_video(root, 40),
         ["episode 3, frame 4 of", VIDEO, "8 frames (800 ms)", "after 40 frames of 48"],
     ),
+    "frames that the encoder lost at the end of a file": (
+        lambda root: (broken.lose_frames(root, 3, 2), broken.shorten_video(root, 46)),
+        ["episode 3 has 10 frames of", FRONT, "and 12 rows", "record it again"],
+    ),
     "another rate": (
         lambda root: broken.rewritten(_file(root, f"videos/{FRONT}/*/*.mp4"), rate=30),
         [VIDEO, "30 frames per second", "meta/info.json says 10"],
@@ -123,6 +127,8 @@ READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "a frame that the encoder lost": (lambda root: broken.lose_frames(root, 2, 1),
                                       ["episode 2 has 11 frames of", "12 rows"]),
+    "frames of a discarded take": (lambda root: broken.lose_frames(root, 3, -2),
+                                   ["episode 3 has 14 frames of", "12 rows", "--decode"]),
     "numbers of another episode": (
         _column("meta/episodes", "dataset_to_index", 1, 15),
         ["episode 1 is frames 12 to 23", "75 % of its actions count as padding"],

@@ -393,7 +393,7 @@ def lower_state_rate(rate: float) -> Plant:
         (repeat_first_episode((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, also 2 more episodes"),
         (repeat_first_episode((4,)), "data-copy", "Episode 4 is episode 0 again"),
         (lower_state_rate(0.5), "data-repeats", "changes at 15 Hz, and the data set says 30 Hz"),
-        (lower_state_rate(0.75), "data-repeats", "changes at 22.6 Hz"),
+        (lower_state_rate(0.75), "data-repeats", "changes at 22.5 Hz"),
     ],
 )
 def test_episodes_twice_and_a_loop_that_was_slower_are_named(plant: Plant, rule: str, words: str, stage: Wired):

@@ -32,8 +32,9 @@ executes during a call.
 
 The data. Strobe reads the frames of the data set without decoding them, and checks statistics, lengths, time stamps and
 frame numbers against the files. It finds joints that stand still, actions that equal their own state, wrong rates,
-repeated episodes and missing tasks. With --decode, and if the policy runs on recorded frames, it also decodes a few
-images to find frozen and empty cameras. --fix_data=FOLDER writes a copy whose statistics and numbers match its frames.
+repeated episodes and missing tasks. It looks at the motion episode by episode: joints that rest beside their commands,
+are inverted or exchanged, spikes, wraps, delays and units that change. With --decode, and if the policy runs on recorded
+frames, it also decodes a part of the images: frozen, empty and exchanged cameras, and images that are behind their rows. --fix_data=FOLDER writes a copy whose statistics and numbers match its frames.
 
 The prompt. Strobe counts the prompt's tokens, if the tokenizer's file is on this machine, and shows the part that the
 tokenizer cuts off.
@@ -97,7 +98,7 @@ class PreflightConfig(OutputFlags):
     fix: Path | None = None
     # Write a copy of the data set to this folder, with statistics and frame numbers that match its frames.
     fix_data: Path | None = None
-    # Also decode a few images of the data set, for up to 20 s, to find frozen and empty cameras.
+    # Also decode a part of the images, for up to 80 s: frozen, empty and exchanged cameras, images behind their rows.
     decode: bool = False
     # Only read files. Do not run the policy on the frames of --dataset.root.
     read_only: bool = False

@@ -5,14 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.copy import write_copy
+from strobe.lerobot.datasets.fault import DatasetError
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
+from strobe.motion.checks import look_at_motion
+from strobe.motion.pictures import decode
+from strobe.motion.series import make_series
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.lag import PolicyRun, lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
@@ -28,6 +33,8 @@ from strobe.version import __version__
 
 if TYPE_CHECKING:
     from strobe.core.measure.sampling import Progress
+    from strobe.lerobot.datasets.numbers import Numbers
+    from strobe.lerobot.datasets.recording import Recording
     from strobe.lerobot.policies.checkpoints import ReadNames
     from strobe.preflight.open_loop import Frames
 
@@ -121,9 +128,10 @@ def preflight_of_data(
         for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
-    wiring.truth = read_truth(dataset, Reading(episodes=episodes, decode=decode, progress=progress))
+    reading = Reading(episodes=episodes, decode=decode, progress=progress)
+    wiring.truth = read_truth(dataset, replace(reading, look=partial(_add_motion, wiring, reading)))
     result = make_answer(wiring)
-    result.title = f"{dataset.name}: do its files match its frames?"
+    result.title = f"{dataset.name}: is this recording good?"
     wiring.lag = lags(wiring, dataset, None)
     if fix_data is not None:
         result.fixed = write_copy(dataset, fix_data, wiring.truth)
@@ -185,8 +193,20 @@ def _add_names(weights: Weights, read: ReadNames) -> None:
 
 
 def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, reading: Reading) -> None:
-    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires."""
-    add_frames(wiring, read_truth(dataset, replace(reading, relative=_relative(wiring, checkpoint))))
+    """Read the frames of ``dataset`` into ``wiring.truth``, their statistics into its wires, and their motion."""
+    asked = replace(reading, relative=_relative(wiring, checkpoint), look=partial(_add_motion, wiring, reading))
+    add_frames(wiring, read_truth(dataset, asked))
+
+
+def _add_motion(wiring: Wiring, reading: Reading, read: Recording, numbers: Numbers, chosen: list[int]) -> None:
+    series, images, unread = make_series(read, numbers, chosen), None, []
+    if reading.decode and series.bounds:
+        try:
+            images = decode(read, series, reading.progress)
+        except (DatasetError, ValueError) as error:
+            unread.append(f"the images against the rows: {error_line(error, 120)}")
+    wiring.motion = look_at_motion(series, reading.progress, images)
+    wiring.motion.unjudged += unread
 
 
 def add_frames(wiring: Wiring, truth: DataTruth) -> None:

@@ -252,11 +252,14 @@ def _frames() -> pd.DataFrame:
         times = np.arange(TICKS + LATE)[:, None]
         paths.append(np.sin(times * rng.uniform(0.1, 0.4, 6) + rng.uniform(0, 6, 6)))
     whole = np.stack(paths)  # (episodes, ticks, joints)
-    spikes = np.zeros(whole.shape, bool)
-    spikes[0, 30], spikes[1, 60] = True, True
-    least = whole[~spikes].reshape(-1, 6)
-    whole = (whole - least.mean(0)) / least.std(0) * np.sqrt(25 - 2 * 40**2 / (EPISODES * TICKS))
-    whole[0, 30], whole[1, 60] = -40.0, 40.0
+    peak = 40 * np.array([0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25])[:, None]  # a motion of some ticks, and no spike
+    peaks = np.zeros(whole.shape, bool)
+    peaks[0, 57:64], peaks[1, 57:64] = True, True
+    least = whole[~peaks].reshape(-1, 6)
+    rows = EPISODES * TICKS
+    spread = np.sqrt((25 * rows - 2 * float((peak**2).sum())) / (rows - 2 * len(peak)))
+    whole = (whole - least.mean(0)) / least.std(0) * spread
+    whole[0, 57:64], whole[1, 57:64] = -peak, peak
     image = {"bytes": _grey(), "path": None}
     count = EPISODES * TICKS
     frame = np.tile(np.arange(TICKS), EPISODES)

@@ -10,9 +10,9 @@ from types import ModuleType
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
-def load_script(name: str) -> ModuleType:
-    """Return `scripts/NAME.py`, imported for this caller."""
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+def load_script(name: str, folder: Path = SCRIPTS) -> ModuleType:
+    """Return `scripts/NAME.py`, or a program of another ``folder``, imported for this caller."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

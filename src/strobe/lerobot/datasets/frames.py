@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -123,6 +124,21 @@ class Videos:
         what = f"frame {frame} of episode {episode} is not in {file}"
         raise DatasetError(Fault("video", what, self._read.restore(file)))
 
+    def images(self, episode: int, camera: str, count: int) -> Iterator[np.ndarray]:
+        """Yield an episode's first frames, as many as are there. Raises DatasetError where they cannot be read."""
+        import av
+
+        yield self.image(episode, camera, 0)
+        file, container = self._open[camera]
+        try:
+            for number, image in enumerate(container.decode(container.streams.video[0]), 1):
+                if number >= count:
+                    return
+                yield image.to_ndarray(format="rgb24")
+        except (OSError, av.FFmpegError) as error:
+            reason = error_line(error, 120)
+            raise DatasetError(Fault("video", f"{file} cannot be read ({reason})", self._read.restore(file))) from None
+
 
 class ImageReader:
     """Images of a data set by episode and frame, from its videos or from its tables."""
@@ -150,3 +166,10 @@ class ImageReader:
         if frame >= len(at):
             raise DatasetError(Fault("length", f"episode {episode} has {len(at)} frames in {file}"))
         return _image(table[camera][int(at[frame])].as_py(), camera)
+
+    def images(self, episode: int, camera: str, count: int) -> Iterator[np.ndarray]:
+        """Yield an episode's first ``count`` images. Raises DatasetError where one cannot be read."""
+        if camera in self._read.cameras:
+            yield from self._videos.images(episode, camera, count)
+        else:
+            yield from (self.image(episode, camera, frame) for frame in range(count))

@@ -47,12 +47,14 @@ class Reading:
             LeRobot's are.
         decode: whether a few images are decoded.
         progress: told how many files were read.
+        look: given the data set, the numbers of all frames and the chosen episodes, once they are read.
     """
 
     relative: RelativeActions | None = None
     episodes: Sequence[int] | None = None
     decode: bool = False
     progress: Callable[[Progress], None] = lambda _: None
+    look: Callable[[Recording, Numbers, list[int]], None] = lambda _read, _numbers, _chosen: None
 
 
 def read_truth(root: Path, reading: Reading | None = None) -> DataTruth:
@@ -68,6 +70,10 @@ def read_truth(root: Path, reading: Reading | None = None) -> DataTruth:
     except (DatasetError, AttributeError, IndexError, KeyError, ValueError, TypeError) as error:
         truth.unjudged.append(f"the frames' numbers: {_describe_error(error)}")
         return truth
+    try:
+        asked.look(read, numbers, searched.chosen)
+    except (DatasetError, IndexError, KeyError, ValueError, TypeError) as error:
+        truth.unjudged.append(f"the motion: {_describe_error(error)}")
     if asked.decode:
         try:
             read.chosen = searched.chosen

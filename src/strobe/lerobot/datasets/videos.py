@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import error_line
+from strobe.core.json_text import JsonObject
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance
 from strobe.lerobot.datasets.recording import INFO, Recording
 
@@ -109,14 +110,14 @@ def _frames(
             repair = f"set videos/{camera}/from_timestamp of the episode in meta/episodes to {begins:.6g}"
             repair += _nearest(moved, fps)
             yield Fault(f"moved {camera}", what, repair, (episode,), stops=bool(missed.any()))
-        elif missed.any() and due_s[frame] > times[-1] + _HALF / fps:
+        elif missed.any() and due_s[frame] > times[-1] + _HALF / fps and not _is_whole(row, camera, times[-1], fps):
             what = (
                 f"{place} is not in {file}: that ends {distance(due_s[-1] - times[-1], fps)} before the episode, "
                 f"after {len(times):,} frames"
             )
             what += f" of {needed:,}" if needed > len(times) else ""
             yield Fault(f"short {file}", what, recording.restore(file), (episode,))
-        elif lost := _find_frame_mismatch(recording, camera, file, episode):
+        elif lost := _find_frame_mismatch(recording, camera, file, episode, stops=bool(missed.any())):
             yield lost
         elif missed.any():
             what = f"{place} is {distance(error_s[frame], fps)} off: it belongs at {due_s[frame]:.6g} s of {file}"
@@ -124,7 +125,14 @@ def _frames(
             yield Fault(f"off {file}", what, repair, (episode,))
 
 
-def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: int) -> Fault | None:
+def _is_whole(row: JsonObject, camera: str, last_s: float, fps: float) -> bool:
+    """Return whether a file has all frames that ``meta/episodes`` gives the episode: what lacks was never written."""
+    return last_s + 1.5 / fps > float(row[f"videos/{camera}/to_timestamp"])
+
+
+def _find_frame_mismatch(
+    recording: Recording, camera: str, file: str, episode: int, *, stops: bool
+) -> Fault | None:
     """Return the fault of an episode that has more or fewer frames in its video than rows (lerobot #4462)."""
     row = recording.episodes[episode]
     length = int(row["length"])
@@ -134,13 +142,17 @@ def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: 
         return None
     what = f"episode {episode} has {there:,} frames of {camera} in {file}, and {length:,} rows"
     apart = abs(length - there)
-    why = f"After the lost frames an image belongs to the row {apart} tick{'s' * (apart != 1)} before it or after it."
-    if there < length:
-        why += " Its last rows show the next episode."
     brief = (
         f"Episode {episode} has {there:,} frames of {camera.removeprefix('observation.images.')} for {length:,} rows"
     )
-    return Fault(f"lost {camera}", what, "record it again", (episode,), False, why, brief)
+    if there > length:  # lerobot #4109: LeRobot 0.4.3 to 0.6.0 left those of a discarded take behind an episode's own
+        why = "If they are a discarded take behind the rows, images and rows go together. If not, images belong to "
+        why += f"rows up to {apart} tick{'s' * (apart != 1)} away."
+        repair = f"look at the images: strobe preflight --dataset.root={recording.root} --decode"
+        return Fault(f"behind {camera}", what, repair, (episode,), False, why, brief)
+    why = f"After the lost frames an image belongs to the row {apart} tick{'s' * (apart != 1)} before it or after it."
+    why += " Its last rows have no image." if stops else " Its last rows show the next episode."
+    return Fault(f"lost {camera}", what, "record it again", (episode,), stops, why, brief)
 
 
 def undecodable(recording: Recording, tolerance_s: float, until: float) -> Iterator[Fault]:

@@ -24,7 +24,10 @@ LONGEST = 110  # characters of a title
 def faults(wiring: Wiring) -> Iterator[Finding]:
     """Faults that the checker of data sets has found."""
     truth = wiring.truth
+    seen = {odd.check for odd in wiring.motion.found} if wiring.motion is not None else set()
     for fault in truth.faults if truth is not None else ():
+        if fault.kind == "behind" and "images behind" in seen:
+            continue  # they were looked at
         total = truth.episodes if truth is not None else 0
         title = _cut(fault.brief or units.capital(fault.what))
         if fault.brief and fault.episodes > 1:
@@ -43,6 +46,20 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
             or ("LeRobot stops when it reads that." if fault.stops else "LeRobot reads it without an error."),
             do=do,
             evidence={"episodes": fault.episodes, "of": total},
+        )
+
+
+def motion(wiring: Wiring) -> Iterator[Finding]:
+    """What the checks of the recording's motion have found."""
+    for odd in wiring.motion.found if wiring.motion is not None else ():
+        yield Finding(
+            rule=f"data-motion-{str(odd.check).replace(' ', '-')}",
+            level=odd.level,
+            title=odd.title,
+            found=odd.found,
+            why=odd.why,
+            do=odd.do,
+            evidence={"feature": odd.feature, "episodes": len(odd.episodes), "share": odd.share},
         )
 
 
@@ -185,6 +202,8 @@ def state_copying_actions(wiring: Wiring) -> Iterator[Finding]:
     at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
     if not at_once or 2 * len(at_once) < len(joints):
         return
+    if wiring.motion is not None and any(odd.check == "delays" for odd in wiring.motion.found):
+        return  # its advice is for all episodes, and is right for a part of them
     first = max(at_once, key=lambda joint: joint.share)
     ticks = round(first.late or 0.0)
     if first.equal is not None:
@@ -343,6 +362,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 CHECKS = (
     faults,
+    motion,
     wrong_statistics,
     absolute,
     state_copying_actions,

@@ -10,6 +10,7 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.results import DataTruth, JointShift, Statistics, VectorTruth
+from strobe.motion import page as motion_page
 from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
 from strobe.preflight.findings import wiring as wiring_rules
@@ -29,12 +30,18 @@ PLACES: dict[Place, str] = {
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 UNCLEAR = "open-loop-explains-nothing"  # the weakest evidence of a fault
 MOST_TITLES = 3  # in the line that counts the faults
+BY_ITSELF = (
+    "A data set by itself cannot show whether each episode does its task, whether its joints and cameras are "
+    "calibrated and placed like those of your robot, or what is wrong in all episodes, action and state alike."
+)
 NAMES = ("LeRobot", "RTC", "Real-Time", "Strobe")
 
 
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
+    of_motion = motion_page.sections(result.wiring.motion) if result.wiring.motion is not None else []
     sections = [Section("features", "Features", _features(result.wiring), _judgement_notes(result.wiring))]
+    sections = [*of_motion, *sections] if not result.wiring.policy else [*sections, *of_motion]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Order of the joints", orders))
     sections += reach.sections(result)
@@ -50,7 +57,8 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
 
 def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
     """Return the plots of a preflight, by section."""
-    return reach.figures(result) | open_loop.figures(result)
+    of_motion = motion_page.plots(result.wiring.motion) if result.wiring.motion is not None else {}
+    return of_motion | reach.figures(result) | open_loop.figures(result)
 
 
 def answers(result: PreflightResult) -> list[str]:
@@ -82,7 +90,8 @@ def answers(result: PreflightResult) -> list[str]:
 
 def _verdict(result: PreflightResult, serious: Sequence[Finding]) -> str:
     if not serious:
-        return f"No mismatch found by {_checks(result)} checks of {_looked_at(result.wiring)}."
+        what = "mismatch" if result.wiring.policy else "fault"
+        return f"No {what} found by {_checks(result)} checks of {_looked_at(result.wiring)}."
     first = serious[0]
     if first.rule == UNCLEAR:
         return f"Unclear: {_lower(first.title)}."
@@ -98,7 +107,9 @@ def _looked_at(wiring: Wiring) -> str:
 
 
 def _next_look(wiring: Wiring) -> list[str]:
-    """Return what to give so that more is looked at, if a policy was checked without its data or its robot."""
+    """Return what to give so that more is looked at; of a data set by itself, what no look at it can show."""
+    if not wiring.policy:
+        return [BY_ITSELF]
     if wiring.policy and "dataset" not in wiring.sources:
         return ["Next: add --dataset.root=FOLDER, the data that the policy was trained on."]
     if wiring.policy and "robot" not in wiring.sources:
@@ -108,6 +119,8 @@ def _next_look(wiring: Wiring) -> list[str]:
 
 def _checks(result: PreflightResult) -> int:
     checks = len(wiring_rules.CHECKS) if result.wiring.policy else len(data_rules.CHECKS)
+    if result.wiring.motion is not None:
+        checks += len(result.wiring.motion.checks) - 1  # `motion` among the rules tells what these have found
     return checks + (len(preflight_rules.RULES) if result.open_loop is not None else 0)
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from strobe.core.results.data import Data, Finite, Interval, many, mapping, optional
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.normalisation import READ
+from strobe.motion.results import Motion
 
 
 class JointLag(Data):
@@ -333,6 +334,7 @@ class Wiring(Data):
         "images of a run's first observation; None without a run or without images"
     )
     truth: DataTruth | None = optional("what the data set's frames say; None if they were not read")
+    motion: Motion | None = optional("what the motion of the data set shows; None if it was not looked at")
 
     def wire(self, name: str) -> WiredFeature | None:
         """Return the wire called ``name``."""

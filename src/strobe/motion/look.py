@@ -1,0 +1,141 @@
+"""What the checks of motion share: what was read and measured, and in which episodes an oddity is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from strobe.core.results import units
+from strobe.lerobot.datasets.fault import Fault, format_episodes, ways
+from strobe.lerobot.datasets.numbers import ACTION, STATE
+from strobe.motion.episodes import Figures, Joints
+from strobe.motion.results import CameraLag, Oddity, Trace
+from strobe.motion.series import Column, Series
+
+LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
+GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
+SHOWN = 4  # joints that are named
+
+
+@dataclass
+class Pictures:
+    """What was decoded of each camera.
+
+    Args:
+        changes: camera → place of an episode → (images − 1,) how much each image differs from the one before.
+        first: camera → place of an episode → its first image, (height, width, 3) and small.
+        more: camera → place of an episode → images behind those of its rows.
+    """
+
+    changes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    first: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    more: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Look:
+    """What was read of a recording. Checks of action against state have `joints` and `figures`, of images `pictures`.
+
+    Args:
+        columns: vector → its dimensions, without spikes and wraps.
+        positions: (joints,) whether its action is a position in the state's unit, and no step or speed.
+        explained: (episodes, joints) what an earlier check has explained.
+        traces: dimensions to show, which checks add to.
+    """
+
+    series: Series
+    columns: dict[str, list[Column]]
+    joints: Joints = field(default=None)  # type: ignore[assignment]
+    figures: Figures = field(default=None)  # type: ignore[assignment]
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    explained: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
+    pictures: Pictures = field(default=None)  # type: ignore[assignment]
+    cameras: list[CameraLag] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
+
+    @property
+    def every(self) -> int:
+        """A step through the rows that leaves at most some 100,000."""
+        return max(1, len(self.series.task) // 100_000)
+
+    def speeds(self) -> np.ndarray:
+        """Return how fast the joints move from each row to the next, (frames − 1,), in parts of their ranges."""
+        columns = self.columns[STATE if STATE in self.columns else ACTION]
+        moves = [np.abs(np.diff(each.clean)) / each.reach for each in columns if each.reach > 0]
+        return np.sum(moves, axis=0) if moves else np.zeros(len(self.series.task) - 1)
+
+    def judged(self, joint: int) -> np.ndarray:
+        """Return the episodes in which a joint is judged: no earlier check has explained it."""
+        return self.positions[joint] & ~self.explained[:, joint]
+
+    def explain(self, cells: np.ndarray, joints: Sequence[int]) -> None:
+        """Note that a check has explained what is odd about ``joints`` in the episodes ``cells``."""
+        for joint in joints:
+            self.explained[cells, joint] = True
+
+    def others(self, figures: np.ndarray, joint: int) -> float:
+        """Return the median of the other joints' figures; 0 without others."""
+        rest = np.delete(figures, joint, axis=1)
+        return float(np.nanmedian(rest)) if np.isfinite(rest).any() else 0.0
+
+    def place(
+        self, cells: np.ndarray, title: str, found: str, do: str, *, joints: Sequence[str] = (),
+        feature: str | None = None, leave_out: bool = True, decoded: np.ndarray | None = None,
+    ) -> Oddity:  # fmt: skip
+        """Return what a check found in the episodes ``cells``, (episodes,) booleans, and how much of the set they are.
+
+        Args:
+            do: what repairs it, without a capital and a full stop.
+            leave_out: whether leaving the episodes out is a way too.
+            decoded: (episodes,) those that a check of images looked at; None for one that looked at all.
+        """
+        rows, numbers = self.series.rows, self.series.episodes[cells].tolist()
+        some = list(rows) if decoded is None else self.series.episodes[decoded].tolist()
+        share = sum(rows[number] for number in numbers) / max(1, sum(rows[number] for number in some))
+        whole, behind = len(numbers) == len(some), "" if decoded is None else " that were decoded"
+        size = f"That is {format_episodes(numbers)}: {len(numbers):,} of {len(some):,}{behind}, "
+        size += f"{100 * share:.0f} % of {'the' if decoded is None else 'their'} rows."
+        if whole:
+            size = f"That is {'each of the episodes' if len(some) > 1 else 'the only episode'}{behind}."
+        out = tuple(numbers) if leave_out and not whole and decoded is None else ()
+        advice = units.capital(ways(Fault("motion", title, do, out), list(rows)))
+        return Oddity(
+            title=title, found=f"{found} {size}", do=f"{advice}.", episodes=numbers, share=share, joints=list(joints),
+            feature=feature,
+        )  # fmt: skip
+
+
+def is_enough(cells: np.ndarray, judged: np.ndarray) -> bool:
+    """Return whether so many episodes are no chance: at least two and 2 % of those that are judged, or all."""
+    count, total = int(cells.sum()), int(judged.sum())
+    return count > 0 and (count >= max(LEAST, SHARE * total) or count == total)
+
+
+def split_groups(values: np.ndarray, least: float) -> tuple[np.ndarray, float, float] | None:
+    """Return which of (episodes,) are in the upper of two groups, and the groups' medians; None for one group.
+
+    The groups are `least` apart, the gap between them is `GAP` times the spread within them, and each has enough
+    episodes.
+    """
+    known = np.sort(values[np.isfinite(values)])
+    if len(known) < 2 * LEAST:
+        return None
+    at = int(np.argmax(np.diff(known)))
+    middle = (known[at] + known[at + 1]) / 2
+    low, high = known[: at + 1], known[at + 1 :]
+    medians = float(np.median(low)), float(np.median(high))
+    within = 1.4826 * float(np.median(np.abs(np.concatenate([low - medians[0], high - medians[1]]))))
+    fewest = max(LEAST, SHARE * len(known))
+    if min(len(low), len(high)) < fewest or medians[1] - medians[0] < least:
+        return None
+    if known[at + 1] - known[at] < max(GAP * within, least / 2):
+        return None
+    return np.nan_to_num(values, nan=-np.inf) > middle, *medians
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names in words, the first of many."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"

@@ -1,0 +1,65 @@
+"""What the motion of a recording shows. Plain data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.core.results.data import Data, Finite, listed, mapped, optional
+
+
+class Oddity(Data):
+    """What a check found: one fault, in all episodes that have it."""
+
+    check: str | None = optional("name of the check, e.g. 'levels'")
+    level: Literal["info", "warning"] = "warning"
+    title: str
+    found: str = Field(description="what the check found, with the numbers and their units")
+    why: str = Field(default="", description="what it does to a policy")
+    do: str
+    episodes: list[int] = listed("the episodes that have it")
+    share: Finite = Field(default=0.0, description="rows of these episodes, as a share of those that were looked at")
+    feature: str | None = optional("the data set's name of the feature; None if it is of none")
+    joints: list[str] = Field(default_factory=list)
+
+
+class RestPoints(Data):
+    """State against action of one joint while both rest: the median of each episode, in the data's unit."""
+
+    joint: str
+    action: list[Finite]
+    state: list[Finite]
+    odd: list[bool] = Field(description="whether a check names the joint in that episode")
+
+
+class Trace(Data):
+    """A dimension over a part of an episode, where a check found something."""
+
+    name: str
+    episode: int
+    first: int = Field(description="the episode's frame of the first value")
+    values: list[Finite]
+
+
+class CameraLag(Data):
+    """How the change of a camera's images goes with the speed of the joints, over lags."""
+
+    camera: str
+    lags_s: list[Finite] = Field(description="seconds by which the images are behind the rows")
+    correlation: list[Finite] = Field(description="mean over the episodes, −1 to 1")
+    episodes: dict[int, Finite] = mapped("episode → ticks by which its images are late, where that is shown")
+    peaks: dict[int, Finite] = mapped("episode → the correlation at that lag")
+    looked_at: int = Field(description="episodes of which images were decoded")
+
+
+class Motion(Data):
+    """What was looked at in a recording's motion, and what was found."""
+
+    checks: list[str] = Field(description="names of the checks that could judge the set")
+    found: list[Oddity] = Field(default_factory=list)
+    unjudged: list[str] = listed("what could not be judged, and why")
+    rows: dict[int, int] = mapped("episode → its rows")
+    rests: list[RestPoints] = Field(default_factory=list)
+    traces: list[Trace] = Field(default_factory=list)
+    cameras: list[CameraLag] = Field(default_factory=list)
