@@ -130,9 +130,7 @@ def _is_whole(row: JsonObject, camera: str, last_s: float, fps: float) -> bool:
     return last_s + 1.5 / fps > float(row[f"videos/{camera}/to_timestamp"])
 
 
-def _find_frame_mismatch(
-    recording: Recording, camera: str, file: str, episode: int, *, stops: bool
-) -> Fault | None:
+def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: int, *, stops: bool) -> Fault | None:
     """Return the fault of an episode that has more or fewer frames in its video than rows (lerobot #4462)."""
     row = recording.episodes[episode]
     length = int(row["length"])
