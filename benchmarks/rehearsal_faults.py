@@ -30,6 +30,7 @@ SECONDS = 8
 CAMERA = "{type: opencv, index_or_path: 0, fps: 30, width: 160, height: 120}"
 RTC = ("--policy.type=smolvla", "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 ACT = ("--policy.type=act", "--policy.chunk_size=300", "--policy.n_action_steps=300")
+FEW = ("--policy.type=act", "--policy.chunk_size=5", "--policy.n_action_steps=5")
 OFTEN = ("--policy.type=act", "--policy.chunk_size=30", "--policy.n_action_steps=30")
 
 
@@ -52,12 +53,12 @@ def case(
     return Case(name, tuple(faults), frozenset(due.split()), given, robot, frozenset(may.split()))
 
 
-def plant(name: str, code: str, due: str, may: str = "") -> list[Case]:
+def plant(name: str, code: str, due: str, may: str = "", given: tuple[str, ...] = ACT) -> list[Case]:
     """A fault in LeRobot's own classes, and its sound twin: the same code, in which PLANTED is False."""
     rules, also = frozenset(due.split()), frozenset(may.split())
     return [
-        Case(name, (), rules, may=also, code=f"PLANTED = True\n{code}"),
-        Case(f"sound: {name}", (), frozenset(), code=f"PLANTED = False\n{code}"),
+        Case(name, (), rules, given, may=also, code=f"PLANTED = True\n{code}"),
+        Case(f"sound: {name}", (), frozenset(), given, may=also, code=f"PLANTED = False\n{code}"),
     ]
 
 
@@ -68,6 +69,16 @@ def predict_action_chunk(self, *args, **kwargs):
     actions = inner(self, *args, **kwargs).clone()
     actions[:, 30:] *= float("nan") if PLANTED else 1
     return actions
+ACTPolicy.predict_action_chunk = predict_action_chunk
+"""
+GROWS = """
+import time
+from lerobot.policies.act.modeling_act import ACTPolicy
+inner, history = ACTPolicy.predict_action_chunk, []
+def predict_action_chunk(self, *args, **kwargs):
+    history.append(args)
+    time.sleep(0.002 * len(history) if PLANTED else 0.002)
+    return inner(self, *args, **kwargs)
 ACTPolicy.predict_action_chunk = predict_action_chunk
 """
 RAISES = """
@@ -130,6 +141,7 @@ CASES = [
     case("damaged answers of the right arm", [f"corrupt,servo=6,arm=right,when={second}" for second in (1, 2, 3)],
          "damaged-answers", robot="bi_so_follower"),
     *plant("a policy that gives NaN", NAN, "not-finite", may="torque-left-on"),
+    *plant("a policy whose calls grow", GROWS, "calls-grow", "slow-inference", FEW),
     *plant("a disconnect that raises", RAISES, "torque-left-on"),
     *plant("a bus that hangs in the last tick", HANGS, "device-stall"),
 ]  # fmt: skip

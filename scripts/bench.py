@@ -3,6 +3,7 @@
     scripts/bench.py                                   each with --quick
     scripts/bench.py sameness tune                     these
     scripts/bench.py --rota=3                          three short ones, the next three tomorrow
+    scripts/bench.py --rota=1 page_commands            this one, and a short one of the others by the day
     scripts/bench.py --limit=240 --record              ends each after 240 s; writes how they ended
     scripts/bench.py --whole --record device_matrix    without --quick
     scripts/bench.py --page                            writes the page's table once more
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -93,15 +95,15 @@ def _figures(line: str) -> dict[str, object]:
     return {}
 
 
-def rota(record: Record, count: int, day: date) -> list[str]:
+def rota(record: Record, count: int, day: date, besides: Collection[str] = ()) -> list[str]:
     """Return ``count`` benchmarks whose turn is on ``day``: those whose last turn is the longest ago.
 
-    Those take turns whose quick run was short and held where it was recorded.
+    Those take turns whose quick run was short and held where it was recorded, and that are not run ``besides``.
     """
     short = [
         name
         for name, modes in sorted(record.items())
-        if (seen := modes.get("quick")) and seen.outcome == HOLDS
+        if name not in besides and (seen := modes.get("quick")) and seen.outcome == HOLDS
         if seen.cpu_s is not None and seen.cpu_s <= SHORT_S
     ]
     begin = day.toordinal() * count
@@ -157,7 +159,7 @@ def choose_benchmarks(asked: argparse.Namespace) -> list[str]:
         sys.exit(f"no such benchmark: {', '.join(unknown)}")
     if not asked.rota:
         return asked.names or benchmarks()
-    names = rota(load(), asked.rota, datetime.now(UTC).date())
+    names = [*asked.names, *rota(load(), asked.rota, datetime.now(UTC).date(), asked.names)]
     print(f"the rota of today takes {', '.join(names)}")
     print(f"and leaves out {', '.join(name for name in benchmarks() if name not in names)}", flush=True)
     return names
@@ -168,7 +170,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default: all)")
     parser.add_argument("--whole", action="store_true", help="without --quick")
     parser.add_argument("--args", default="", help="more arguments for each")
-    parser.add_argument("--rota", type=int, default=0, metavar="N", help="N short ones, by the day")
+    parser.add_argument("--rota", type=int, default=0, metavar="N", help="N short ones, by the day, after the NAMEs")
     parser.add_argument(
         "--limit", type=float, metavar="SECONDS", help="for each (default: of a rota 240, else 2 hours)"
     )

@@ -39,11 +39,11 @@ from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.arm import EmulatedArm
 from strobe.rehearse.emulator.bus import Bus
 from strobe.rehearse.emulator.calibration import Joint
-from strobe.rehearse.emulator.dynamixel import X_SERIES, Dynamixel
-from strobe.rehearse.emulator.feetech import STS3215, Feetech
 from strobe.rehearse.emulator.served import Terminal, serve
-from strobe.rehearse.emulator.servo import Model, Register, Servo
-from strobe.rehearse.emulator.wire import BROADCAST, BusProtocol, Instruction, Packet
+from strobe_servos.dynamixel import X_SERIES, Dynamixel
+from strobe_servos.feetech import STS3215, Feetech
+from strobe_servos.servo import Model, Register, Servo
+from strobe_servos.wire import BROADCAST, BusProtocol, Instruction, Packet
 
 TESTS = (
     "tests/motors/test_feetech.py",

@@ -137,6 +137,8 @@ def _flags(text: str) -> Iterator[str]:
 
 # Findings and their limits
 
+FINDINGS = ("Finding", "good", "info", "warning")  # what makes one, in rules
+
 
 def findings_page() -> str:
     """Return what each rule looks for, the findings that it may make, where it runs, and its limits."""
@@ -256,7 +258,7 @@ def _finding_calls(rule: Callable[..., Any]) -> Iterator[tuple[Scope, ast.Call]]
             scopes += [Scope(others[each.__name__], others)] if each.__name__ in others else []
     for scope in scopes:
         for node in ast.walk(scope.function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FINDINGS:
                 yield scope, node
 
 

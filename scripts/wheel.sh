@@ -51,10 +51,13 @@ try strobe report "$(echo runs/*_breakdown_act)" --format markdown --output repo
 try strobe optimize --policy.type=act --policy.size=tiny --only=channels_last,precision --time_limit=5 --skip_counting
 try strobe record --root=pusht --episodes=1 --frames=8 # the tour's first stop
 try strobe evaluate --policy.path=demo --episodes=1 --videos=0 --latency_iterations=0
-cp -r "$root/packages/strobe_zoo" "$work/zoo"
-(cd "$work/zoo" && "$python" -c "from setuptools.build_meta import build_wheel; build_wheel('$work')") \
-    >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
-try python -m pip install --quiet --no-deps --no-index "$work"/strobe_zoo-*.whl
+for package in strobe_zoo strobe_servos; do
+    cp -r "$root/packages/$package" "$work/$package"
+    (cd "$work/$package" && "$python" -c "from setuptools.build_meta import build_wheel; build_wheel('$work')") \
+        >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
+    try python -m pip install --quiet --no-deps --no-index "$work/$package"-*.whl
+done
+try strobe rehearse --help # its servos are in a package
 try strobe breakdown --policy.type=vqbet --policy.size=tiny --iterations=3 --skip_counting # its tiny size is in the zoo
 for made in runs/*_{breakdown,optimize}_act/report.html report.md pusht/meta/info.json; do
     [ -s "$made" ] || { echo "wheel: failed: no $made" >&2; exit 1; }

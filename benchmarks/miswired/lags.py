@@ -18,7 +18,7 @@ from miswired.data import ACTION, SIZE, STATE, Ticks, World
 from miswired.training import ACT
 
 from strobe.core.results.finding import Finding
-from strobe.rehearse.emulator.servo import Motion
+from strobe_servos.servo import Motion
 
 JOINTS = tuple(
     f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")

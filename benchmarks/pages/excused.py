@@ -10,6 +10,7 @@ from pages.collected import Shown
 # What a text holds → the reason. The first that fits is told.
 REASONS: tuple[tuple[str, str], ...] = (
     (r"key=value|strobe COMMAND|type=X(?!\w)|STUDY|NAME=A,B", "a form: words stand for others"),
+    (r"^strobe report$", "a mention of the command in a sentence"),
     (r"(fault|levers|python|lerobot)=…", "a form: words stand for others"),
     (r"rollout -- (policy_server|robot_client)", "a server or its client: it runs until Ctrl-C"),
     (r"--launcher=ray", "it needs a Ray cluster"),
@@ -20,6 +21,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"lerobot=BASE", "it needs two checkouts of LeRobot"),
     (r"smolvla.*(--compile|compile_model)", "compiling a flow policy takes minutes on a CPU"),
     (r"trained/checkpoints", "a checkpoint that the page trains for minutes"),
+    (r"levers=auto", "it compiles training steps, minutes on a CPU; tests/treatments/test_levers.py has it"),
     (r"tune .*env\.type=metaworld", "MetaWorld's images take minutes without a card"),
     (r"^torchrun", "it starts several processes of a training, which tests/train does"),
     (r"--policy.type=(groot|xvla)", "its config is read from the Hub"),
@@ -29,6 +31,7 @@ PACKAGES = {"aloha": "gym_aloha", "pusht": "gym_pusht", "metaworld": "metaworld"
 # Commands that say what they need where nobody names a subject, in the middle of a sentence.
 _SUBJECTS = ("breakdown", "compare", "optimize", "verify", "evaluate", "tune", "batch", "export", "sweep")
 _SUBJECT = re.compile(r"--(policy|model|results|policies|file)\b|--help")
+_GRID = re.compile(r"--(grid|file|sweep_dir|help)\b")
 _BARE = {"diff": 3, "replay": 2, "budget": 2, "report": 2, "rollout": 3, "rehearse": 3, "train": 3}
 
 
@@ -53,6 +56,8 @@ def is_mention(shown: Shown) -> bool:
     name, *rest = shown.words
     if "--help" in " ".join(rest):
         return False
+    if name == "sweep" and not any(_GRID.match(word) for word in rest):
+        return True
     if name in _SUBJECTS:
         return not any(_SUBJECT.match(word) for word in rest)
     if name in ("rollout", "rehearse", "train", "dataloader"):

@@ -162,7 +162,7 @@ class Made:
 
 
 def save_policy(kind: str, folder: Path) -> None:
-    """Save a tiny policy of random weights: for PushT, or for an arm ('robot') or MetaWorld ('metaworld')."""
+    """Save a tiny policy of random weights: for PushT, an arm ('robot') or MetaWorld, or of other data ('misfit')."""
     from support.builders.checkpoints import FEW_STEPS, pusht_checkpoint, tiny_for_robot
 
     if kind.startswith("robot"):
@@ -170,8 +170,19 @@ def save_policy(kind: str, folder: Path) -> None:
         tiny_for_robot("act", folder, 6, list(cameras), int(next(iter(cameras.values()))))
     elif kind == "metaworld":
         save_for_metaworld(folder, FEW_STEPS)
+    elif kind == "misfit":
+        pusht_checkpoint(folder, kind="act")
+        move_statistics(folder)
     else:
         pusht_checkpoint(folder, kind=kind)
+
+
+def move_statistics(folder: Path) -> None:
+    """Write other statistics into a checkpoint: those of no data that it is used with."""
+    from safetensors.torch import load_file, save_file
+
+    for file in folder.glob("policy_*processor*.safetensors"):
+        save_file({name: 3 * value + 2 for name, value in load_file(file).items()}, file)
 
 
 def save_for_metaworld(folder: Path, few_steps: dict[str, list[str]]) -> None:

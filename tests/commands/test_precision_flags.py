@@ -51,7 +51,6 @@ WRONG = {
     "unknown": (["--precision=bf61"], "did you mean 'bf16'"),
     "the old meaning": (["--precision=0.02"], "the width to stop at is --interval=0.02"),
     "twice": (["--precision=bf16,bfloat16"], "each precision once"),
-    "tf32 here": (["--precision=fp32,tf32"], "tf32 is a mode of CUDA"),
     "no such part": (["--variant", "a: precision=bf16, precision.part=model.bakbone"], "did you mean 'model.backbone'"),
     "part without precision": (["--variant", "a: precision.part=model.backbone"], "write precision="),
     "training step": (["--precision=fp32,bf16", "--phase=training step"], "compare 'training forward'"),

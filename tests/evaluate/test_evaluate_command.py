@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -142,9 +141,3 @@ def test_a_run_to_go_on_with_must_be_there_and_have_asked_the_same(tmp_path, cap
     argv = ["evaluate", *PLAYS, f"--output_dir={tmp_path}", "--episodes=1"]
     assert main([*argv, f"--resume={tmp_path / 'none'}"]) == 2
     assert "no evaluation to resume at" in capsys.readouterr().err
-
-
-def test_without_ray_it_says_what_to_install(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert main(["evaluate", *PLAYS, "--launcher=ray", f"--output_dir={tmp_path / 'runs'}"]) == 2
-    assert "Ray is not installed: pip install 'strobe-lab[ray]'" in capsys.readouterr().err

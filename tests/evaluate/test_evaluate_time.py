@@ -77,6 +77,23 @@ def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_pat
     assert store.load_answer(tmp_path) == result
 
 
+@pytest.mark.parametrize(("more_ms", "resets"), [(0.0, None), (0.5, 59), (8.0, 0)])
+def test_calls_that_grow_over_an_episode_or_a_run_are_told(tmp_path, more_ms, resets):
+    """By half a millisecond a call until the next episode, or by eight from each episode to the next; or not."""
+
+    class Grows(Timed):
+        def play(self, candidate, task, seed) -> EpisodeLine:
+            line = super().play(candidate, task, seed)
+            per_call = 0.0 if resets == 0 else more_ms
+            ms = [8.0 + per_call * at + (more_ms - per_call) * seed for at in range(25)]
+            return line.model_copy(update={"call_ms": ms})
+
+    result = run_evaluation(tmp_path, plan(60), Grows(dict.fromkeys(SAME, 3.0)))
+    grown = [finding for finding in advise(result, DEFAULTS) if finding.rule == "calls-grow"]
+    assert [finding.evidence["resets"] for finding in grown] == [] if resets is None else [resets] * 3
+    assert all(("heat" in finding.why) == (resets == 0) for finding in grown)
+
+
 def test_a_faster_time_never_hides_a_loss_of_success(tmp_path):
     rates = {FIRST: 0.95, "5 steps": 0.95, "2 steps": 0.4}
     result = evaluate_timed(tmp_path, {FIRST: 4.0, "5 steps": 4.0, "2 steps": 1.0}, rates=rates)

@@ -167,7 +167,6 @@ WRONG = {
         ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
         "needs at least 48 pairs of episodes",
     ),
-    "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
     "episodes with RTC": (["--env.type=pusht", "--eval.n_episodes=3", "--rtc.execution_horizon=8"], "remove --rtc.*"),
     "rtc": (["--rtc.execution_horizon=8"], "has no Real-Time Chunking"),
 }

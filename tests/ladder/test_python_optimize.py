@@ -157,6 +157,22 @@ def test_a_second_recipe_and_a_second_removal_are_refused(arm: Any, tmp_path: Pa
         strobe.apply_recipe(tmp_path / "none.yaml", policy)
 
 
+def test_a_policy_that_shares_a_module_is_named_and_a_module_replaced_later_is_seen(arm: Any):
+    policy, observations = arm.make()
+    strobe.compare({"one": policy, "two": policy}, observations[0], seconds=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = arm.ArmPolicy()
+        strobe.revert_recipe(strobe.apply_recipe(recipe({"channels_last": True}), policy))
+    alone.vision = policy.vision
+    with pytest.warns(UserWarning, match="recipe changes ArmPolicy too: it shares modules or weights with this policy"):
+        strobe.apply_recipe(recipe({"channels_last": True}), policy)
+    policy.expert = type(policy.expert)()
+    with pytest.raises(UserError, match="was given other modules or parameters: revert it first"):
+        [policy.infer(observations[0]) for _ in range(40)]
+    strobe.revert_recipe(policy).infer(observations[0])
+
+
 def test_a_module_is_its_own_subject(arm: Any):
     module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).eval().requires_grad_(False)
     x = torch.randn(9, 8)

@@ -16,8 +16,8 @@ import pytest
 from support.builders.arm_policy import save_act
 
 from strobe.rehearse.emulator import calibration
-from strobe.rehearse.emulator import feetech as r
 from strobe.rehearse.emulator.arm import EmulatedArm
+from strobe_servos import feetech as r
 
 try:
     importlib.metadata.distribution("lerobot_camera_strobe")

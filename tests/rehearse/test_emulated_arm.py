@@ -18,10 +18,10 @@ import pytest
 from strobe.core.errors import UserError
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration
-from strobe.rehearse.emulator import feetech as r
 from strobe.rehearse.emulator.arm import ArmEndedError, EmulatedArm
-from strobe.rehearse.emulator.feetech import Feetech, Packet, Parser, build
-from strobe.rehearse.emulator.wire import Instruction
+from strobe_servos import feetech as r
+from strobe_servos.feetech import Feetech, Packet, Parser, build
+from strobe_servos.wire import Instruction
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 

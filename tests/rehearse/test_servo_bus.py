@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration
-from strobe.rehearse.emulator import feetech as r
 from strobe.rehearse.emulator.bus import Bus, UnpluggedError, make_bus
-from strobe.rehearse.emulator.feetech import BROADCAST, Feetech, Packet, Parser, build
-from strobe.rehearse.emulator.servo import Register
-from strobe.rehearse.emulator.wire import Instruction
+from strobe_servos import feetech as r
+from strobe_servos.feetech import BROADCAST, Feetech, Packet, Parser, build
+from strobe_servos.servo import Register
+from strobe_servos.wire import Instruction
 
 ALL = (1, 2, 3, 4, 5, 6)
 

@@ -87,6 +87,15 @@ def short(ms: Callable[[int], float] | float, ticks: int = 60, every: int = 15) 
     return answer_events(sync(ms, every=every, ticks=ticks), engine="sync")
 
 
+def with_resets(ms: Callable[[int], float]) -> RolloutResult:
+    """Four episodes of 25 calls, with a reset before each."""
+    events = sync(ms, every=5, ticks=500)
+    for call in (75, 50, 25):
+        at = [place for place, event in enumerate(events) if event[0] == "tick"][5 * call]
+        events.insert(at, ("reset", events[at][1]))
+    return answer_events(events, engine="sync")
+
+
 def test_every_planted_cause_is_named_alone() -> None:
     unfinished, starved = "first-call-unfinished", "starvation"
     few = [short(lambda call, slow=slow: 150.0 if call in slow else 20.0) for slow in ({0}, {0, 2}, {0, 1, 3})]
@@ -114,6 +123,10 @@ def test_every_planted_cause_is_named_alone() -> None:
             "a slow leader on a busy machine": ("slow-leader busy-machine", busy_and_slow()),
             "slow calls of the sync engine": ("slow-inference", answer_events(sync(300.0), **SYNC)),
             "fast calls of the sync engine": ("", answer_events(sync(20.0), **SYNC)),
+            "calls that grow": ("calls-grow", short(lambda call: 2.0 + call % 25, every=5, ticks=125)),
+            "calls that grow until a reset": ("calls-grow", with_resets(lambda call: 2.0 + call % 25)),
+            "calls with resets": ("", with_resets(lambda call: 20.0 + call % 3)),
+            "a slow first second": ("", short(lambda call: max(4.0, 24.0 - 2 * call), every=5, ticks=400)),
             "a camera that repeats its frames": (
                 "repeated-frames", answer_events(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))),
             "frames stamped right": ("", make_recorded_result(dataset_fps=30)),

@@ -124,6 +124,10 @@ def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.Captu
     asked = [*flags, "--threads=1", "--largest=2", "--memory_gib=0.05", f"--sweep_dir={tmp_path / 'none'}"]
     assert command.run(asked) == 0
     assert "No batch fits" in capsys.readouterr().out
+    asked = [*flags, "--policy.kl_weight=inf", "--threads=1", "--largest=2", f"--sweep_dir={tmp_path / 'infinite'}"]
+    assert command.run(asked) == 0
+    best = store.load_answer(tmp_path / "infinite").best
+    assert [each.details[0][-47:] for each in best] == ["not a number at a batch of 2: no rate is given."]
     assert one_server._starts == 1 or one_server.unfit
 
 

@@ -150,12 +150,14 @@ def test_the_head_names_the_limit_the_step_and_how_many_steps_the_hours_rest_on(
     answers = document(training_result(planned_hours=38.04, data_share=0.0)).answers
     assert answers[0] == "Compute-bound: faster data loading would gain nothing."
     assert answers[1].startswith("94 % of the 100 ms step is compute")
-    assert answers[2].startswith("100,000 steps take about 38 h here (from ")
+    assert answers[2].startswith("100,000 steps (--planned_steps) take about 38 h here (from ")
     assert answers[2].endswith("; use --steps=100 to firm it up).")
     limits = Interval(low=79.0, high=81.0, level=0.95)
     (plan,) = [line for line in document(training_result(planned_hours=38.04, samples_interval=limits)).answers
                if line.startswith("100,000 steps")]  # fmt: skip
-    assert plan.startswith("100,000 steps take about 38 h [37.6, 38.5] here"), "an interval deserves a third figure"
+    assert plan.startswith("100,000 steps (--planned_steps) take about 38 h [37.6, 38.5] here"), (
+        "an interval deserves a third figure"
+    )
     assert document(starved_result()).answers[0] == "Data-bound: faster data loading would gain up to 50 %."
 
 

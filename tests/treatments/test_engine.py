@@ -38,6 +38,7 @@ from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.engines import engine
 from strobe.treatments.engines.backends import OpenVINO, engines_folder
 from strobe.treatments.engines.engine import PartInEngine
+from strobe.treatments.engines.offered import ENTRY
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
 
@@ -382,7 +383,7 @@ def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it
     paths = {}
     for kind in ("act", "diffusion"):
         subject = load_tiny_subject(kind)
-        paths[kind] = [spec["engine.part"] for spec in engine.ENTRY.candidates(subject)]
+        paths[kind] = [spec["engine.part"] for spec in ENTRY.candidates(subject)]
     assert paths["act"][0] == "model"
     assert "diffusion" not in paths["diffusion"], "its forward pass is training's"
     subject = load_tiny_subject("act")

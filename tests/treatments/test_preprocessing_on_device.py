@@ -125,7 +125,7 @@ def test_a_step_that_works_on_the_host_alone_is_named(monkeypatch: pytest.Monkey
 
 def test_it_is_refused_on_a_cpu_and_no_candidate_there() -> None:
     subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
-    with pytest.raises(UserError, match="computes on the CPU, so its images are already there"):
+    with pytest.raises(UserError, match="computes on the CPU has its images already there"):
         device_preprocessing_variant().apply(subject)
     [entry] = [entry for entry in catalogue.own_entries() if entry.key == "preprocessing"]
     assert not entry.candidates(subject)

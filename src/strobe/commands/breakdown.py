@@ -65,7 +65,7 @@ def read(argv: Sequence[str]) -> BreakdownConfig:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
     check_phases(config.subject, config.phases)
     check_pace(config, config.phases)
-    check_recipe(config.subject, config.recipe, config.phases)
+    check_recipe(config.subject, config.recipe, config.phases, config.device)
     return config
 
 

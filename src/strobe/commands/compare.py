@@ -102,7 +102,7 @@ def read(argv: Sequence[str]) -> CompareConfig:
     if texts or config.levers or config.precision or config.rtc is not None:
         check_variants(config)
     for path in recipes:
-        check_recipe(config.subject, path, [config.phase])
+        check_recipe(config.subject, path, [config.phase], config.device)
     return config
 
 

@@ -24,6 +24,7 @@ from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_spe
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, FOR_MEMORY, known_lever, precisions
 from strobe.core.treatments.words import levers as read_levers
+from strobe.policy_cli.subject_flags import find_device
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 if TYPE_CHECKING:
@@ -77,11 +78,15 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
 def check(config: CompareConfig) -> None:
     """Raise UserError for a variant that would measure nothing in the phase, or needs another batch size."""
     flag = "--levers" if config.levers else "--phase"
-    drafts = [*_draft_levers(config), *_draft_precisions(config, "cpu"), *_draft_written(config)]
+    device = find_device(config.subject, config.device)
+    drafts = [*_draft_levers(config), *_draft_precisions(config, str(device or "cpu")), *_draft_written(config)]
     if config.rtc is not None and config.rtc.enabled:
         drafts.append(Draft("--rtc", (RealTimeChunking(config.rtc, config.inference_delay),)))
     for variant in (draft.variant() for draft in drafts):
         variant.require(config.compared_phase, flag)
+        if device is not None:
+            for treatment in variant.treatments:
+                treatment.check_device(device)
         count, size = variant.micro_batches, config.samples
         if size % count:
             raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")

@@ -106,7 +106,7 @@ def read(argv: Sequence[str]) -> VerifyConfig:
     elif config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
     if config.recipe is not None:
-        check_recipe(config.subject, config.recipe, ["inference"])
+        check_recipe(config.subject, config.recipe, ["inference"], config.device)
     judged = "outputs" if isinstance(config.subject, FactoryOptions) else "actions"
     Guards.from_flag(config.guard, judged, "strobe optimize")
     return config

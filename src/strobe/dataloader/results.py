@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, Interval, Samples, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Interval, Samples, many, mapping, optional
 from strobe.core.results.subject import Machine
 
 RowStatus = Literal["done", "refused", "failed", "not run"]
@@ -20,7 +20,7 @@ class Rate(Data):
     samples_per_s: Finite
     interval: Interval | None = optional("interval of the rate; None with too few blocks")
     block_samples: int = Field(description="samples in a block: one or more batches of every worker")
-    blocks_s: list[Finite] = listed("seconds that each block took, in order")
+    blocks_s: list[Finite] = many("seconds that each block took, in order")
 
     @property
     def low(self) -> float:
@@ -124,7 +124,7 @@ class DatasetFacts(Data):
     frames: int
     episodes: int
     fps: Finite
-    cameras: dict[str, list[int]] = mapped("camera → height, width, channels")
+    cameras: dict[str, list[int]] = mapping("camera → height, width, channels")
     video: bool
     sample_bytes: int = Field(description="bytes of one sample's tensors, as a worker returns them")
 
@@ -154,12 +154,12 @@ class Dataloader(Answer):
     dataset: DatasetFacts
     own: LoaderSettings = Field(description="the row with the user's flags")
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
-    needs: list[StepNeed] = listed("required rate by batch size; empty if the fastest loader was requested")
+    needs: list[StepNeed] = many("required rate by batch size; empty if the fastest loader was requested")
     rows: list[LoaderRow] = Field(default_factory=list)
-    recommendations: list[Recommendation] = listed("one per batch size, the user's first")
+    recommendations: list[Recommendation] = many("one per batch size, the user's first")
     start_ups: list[StartUp] = Field(default_factory=list)
     what_ifs: list[WhatIf] = Field(default_factory=list)
-    caches: list[WhatIf] = listed("the chosen loader on decoded samples, and on files that lie in memory")
+    caches: list[WhatIf] = many("the chosen loader on decoded samples, and on files that lie in memory")
     encodings: list[Encoding] = Field(default_factory=list)
 
     @property

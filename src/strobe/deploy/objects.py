@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import nn
+
 from strobe.core.errors import UserError
+from strobe.core.results import units
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import NAME
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import make_target
+from strobe.core.subjects.callables import METHODS, Target, make_target
 from strobe.core.subjects.subject import Phase
 from strobe.core.treatments import recipe as recipes
 from strobe.core.treatments.treated import Treated, find_treated
@@ -30,7 +34,8 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
     `strobe.verify` does that.
 
     The original weights stay in memory, so that `revert_recipe` can restore them. With a recipe the policy is for
-    inference: call it under `torch.no_grad()`.
+    inference: call it under `torch.no_grad()`. It warns if another policy or module in memory shares a module or a
+    weight with this one, because the recipe changes both. A module that an object gets later has no recipe.
 
     Args:
         recipe: the file, the folder of the run, or what `strobe.optimize` returned as ``answer.recipe``.
@@ -57,6 +62,8 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
     notes = recipes.differences(made, name)
     if made.object != target.label:
         notes.append(f"{name} was found on a {made.object}, and this is a {target.label}: its figures may not hold")
+    if sharing := _find_sharers(target):
+        notes.append(f"{name} changes {units.join_names(sharing)} too: it shares modules or weights with this policy")
     Treated(subject, Variant(name, treatments))
     for line in notes:
         warnings.warn(line, stacklevel=2)
@@ -82,6 +89,25 @@ class _WithoutInputs(CallableSubject):
 def _find_treated(policy: object) -> Treated | None:
     modules = make_target("policy", policy).modules.values()
     return next((found for module in modules if (found := find_treated(module)) is not None), None)
+
+
+def _find_sharers(target: Target) -> list[str]:
+    """Return the classes of other policies and modules in memory that hold a module or a weight of ``target``."""
+    modules = [module for top in target.modules.values() for module in top.modules()]
+    parts = {id(part) for part in (*modules, *target.module.parameters())} - {id(target.owner)}
+    own, found = {id(target.owner), id(target.module), *map(id, modules)}, dict[str, None]()
+    for other in gc.get_objects():
+        kind = type(other)  # not isinstance: lazy objects make themselves when they are asked
+        if id(other) in own or kind.__module__ == make_target.__module__:  # a holder of an object's modules
+            continue
+        if not issubclass(kind, nn.Module) and not any(name in vars(kind) for name in METHODS):
+            continue
+        held = list(getattr(other, "__dict__", {}).values())
+        if issubclass(kind, nn.Module):
+            held = [*other._modules.values(), *other._parameters.values()]
+        if any(id(each) in parts for each in held):
+            found[kind.__name__] = None
+    return list(found)
 
 
 def _read(recipe: Recipe | str | PathLike[str]) -> tuple[Recipe, str]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 
 
 class Environment(Data):
@@ -14,7 +14,7 @@ class Environment(Data):
 
     name: str
     python: str = Field(description="version of Python")
-    packages: dict[str, str] = mapped("distribution → version")
+    packages: dict[str, str] = mapping("distribution → version")
     checkout: str = Field(default="", description="commit of the LeRobot that the user named, else its folder's name")
     threads: int = Field(description="torch's intra-op threads")
 
@@ -36,11 +36,11 @@ class PassDifference(Data):
     candidate: str = Field(description="the side that is compared with the first one")
     observation: int = Field(description="observation of the check whose actions differ most, counted from 1")
     compared: int = Field(description="count of tensors and texts that both sides have")
-    unmatched: list[str] = listed("examples of modules that only one side has")
-    stages: list[StageDifference] = listed("all stages, in order of the pass")
-    inside: list[StageDifference] = listed("stages of the policy that differ without changing the actions")
-    settings: list[StageDifference] = listed("settings that differ")
-    training: list[StageDifference] = listed("gradients of one training step")
+    unmatched: list[str] = many("examples of modules that only one side has")
+    stages: list[StageDifference] = many("all stages, in order of the pass")
+    inside: list[StageDifference] = many("stages of the policy that differ without changing the actions")
+    settings: list[StageDifference] = many("settings that differ")
+    training: list[StageDifference] = many("gradients of one training step")
     note: str | None = optional("the part that could not be compared")
 
     @property

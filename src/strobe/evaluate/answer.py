@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
 from strobe.core.measure.statistics import bonferroni
+from strobe.core.results.call_times import find_growth
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Pairs, Plan
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
@@ -114,7 +116,9 @@ def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
     ms = [ms for line in played for ms in line.call_ms]
     median = float(np.median(ms))
     p95, others = float(np.percentile(ms, 95)), max(line.concurrent for line in played)
-    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, concurrent=others)
+    begins = list(accumulate(len(line.call_ms) for line in played))[:-1]
+    growth = find_growth(ms, begins)
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, concurrent=others, growth=growth)
 
 
 def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:

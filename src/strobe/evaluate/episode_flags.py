@@ -144,7 +144,7 @@ def check_policy(config: EpisodeFlags) -> None:
     require_subject(config.subject)
     check_overrides(config.subject, config.device)
     for path in config.recipe:
-        check_recipe_file(config.subject, path)
+        check_recipe_file(config.subject, path, config.device)
 
 
 def parse_parallel(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.findings.trust import describe_growth
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, info, warning
 from strobe.evaluate.pairs import time_in_words
@@ -75,8 +76,14 @@ def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Fin
         )
 
 
+def growing_calls(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
+    for variant in result.variants:
+        if variant.calls.growth is not None:
+            yield describe_growth(units.quote(variant.name), variant.calls.growth)
+
+
 def _any_success(result: EvaluateResult) -> bool:
     return any(variant.together.success.successes for variant in result.variants)
 
 
-OF_EVALUATIONS = (all_variants_fail, undecided_variants, faster_and_not_sooner)
+OF_EVALUATIONS = (all_variants_fail, undecided_variants, faster_and_not_sooner, growing_calls)

@@ -259,14 +259,15 @@ def chunk_section(result: EvaluateResult) -> Section:
         median = units.rate(chunk.ms.median)
         row = [variant.name, _append_interval(median, chunk.ms.interval), units.rate(chunk.hz)]
         row += [_append_interval(units.number(chunk.times, 3), chunk.times_interval)]
-        row += [units.rate(chunk.parts[name]) if name in chunk.parts else None for name in names]
+        for part in map(chunk.parts.get, names):
+            row.append(None if part is None else f"{units.rate(part)} ({units.percent(part / (chunk.ms.median or 1))})")
         rows.append(Row(row, "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows)
     rounds = min(chunk.ms.n for _, chunk in measured)
     about = (
         f"Measured after the episodes, in {units.count(rounds, 'round')} in which all variants take turns, at batch "
-        f"1, back to back, with processors; inputs: {result.subject.inputs}. Parts are medians in ms. The rest of "
-        "the whole belongs to no part."
+        f"1, back to back, with processors; inputs: {result.subject.inputs}. Parts are medians in ms, with their share "
+        "of the chunk's. The rest of the whole belongs to no part."
     )
     return Section("latency", "Latency of a chunk, outside the episodes", table, [about])
 

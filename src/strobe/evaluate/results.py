@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer, Result
-from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary, listed, optional
+from strobe.core.results.call_times import Growth
+from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary, many, optional
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
 from strobe.loops.results.motion import Motion
@@ -95,6 +96,7 @@ class CallTimes(Data):
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
     concurrent: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
+    growth: Growth | None = optional("how they take longer and longer; None: they do not")
 
     def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
@@ -179,9 +181,9 @@ class EvaluateResult(Result):
     planned: int = Field(description="episodes requested for each variant, over all tasks")
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
     foresight: str | None = optional("the verdicts within reach of the planned number")
-    variants: list[EvaluatedVariant] = listed("variants that were played, the baseline first")
+    variants: list[EvaluatedVariant] = many("variants that were played, the baseline first")
     elimination: Elimination | None = optional("outcome with several checkpoints; None: variants of one policy")
-    videos: list[Video] = listed("videos of the first starts, in order")
+    videos: list[Video] = many("videos of the first starts, in order")
     line: Line | None = optional(
         "latency of a chunk over denoising steps, measured without episodes, fitted through the variants "
         "that differ in steps only; intervals by bootstrap over rounds"

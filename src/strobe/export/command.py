@@ -93,7 +93,7 @@ def read(argv: Sequence[str]) -> ExportConfig:
     if config.precision not in (able := FORMATS[config.format].precisions):
         raise UserError(f"--precision={config.precision}: --format={config.format} supports {', '.join(able)}")
     if config.recipe is not None:
-        check_recipe(config.subject, config.recipe, ["inference"])
+        check_recipe(config.subject, config.recipe, ["inference"], config.device)
     return config
 
 

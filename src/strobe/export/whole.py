@@ -13,13 +13,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.overrides import TorchFunctionMode
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Observation
@@ -27,16 +26,8 @@ from strobe.core.timeline.sections import recording
 from strobe.export.prompt import Prompt, find_prompt
 from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.engines.draws import Draw, DrawnBefore, RecordedDraws, schedulers_laid_out
 from strobe.treatments.engines.recorded import DynamicLayer, first_keys_as_they_are
-
-NoiseKind = Literal["normal", "uniform"]
-_DRAWS: dict[Any, NoiseKind] = {
-    torch.randn: "normal",
-    torch.randn_like: "normal",
-    torch.normal: "normal",
-    torch.rand: "uniform",
-    torch.rand_like: "uniform",
-}
 
 
 @dataclass(frozen=True)
@@ -45,14 +36,14 @@ class Recording:
 
     Args:
         inputs: name → tensor of what the program is given, in its order.
-        noise: kind and values of each draw, in their order.
+        noise: the draws, in their order.
         chunk: the actions, (1, chunk, action dim).
         prompt: what the processors write before it becomes tokens; None for a policy without a prompt.
         changed: inputs that the processors change before they make tokens, which is before the program begins.
     """
 
     inputs: dict[str, Tensor]
-    noise: list[tuple[NoiseKind, Tensor]]
+    noise: list[Draw]
     chunk: Tensor
     prompt: Prompt | None
     changed: frozenset[str] = frozenset()
@@ -113,7 +104,7 @@ def record(subject: PolicySubject, index: int = 0) -> Recording:
     observation = subject.observation(index)
     words = processors.tokenizer is not None
     prompt = find_prompt(subject, processors.prepare, processors.words) if words else None
-    with _Recorded() as recorded:
+    with RecordedDraws() as recorded:
         chunk = subject.answer(dict(observation), subject.seed + index)
     inputs = preprocessed_tensors(processors.words, observation)
     raw = preprocessed_tensors(processors.prepare, observation)
@@ -160,34 +151,9 @@ class _Whole(nn.Module):
     def forward(self, *values: Tensor) -> Tensor:
         count = len(self._names)
         observation = {**self._rest, **dict(zip(self._names, values[:count], strict=True))}
-        with _DrawnBefore(values[count:]):
+        with DrawnBefore(values[count:]):
             batch = self._laid_out(self._numeric(observation))
             return self._after(predict(self.policy, batch)).float()
-
-
-class _Recorded(TorchFunctionMode):
-    """Notes what is drawn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.draws: list[tuple[NoiseKind, Tensor]] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = function(*args, **(kwargs or {}))
-        if function in _DRAWS:
-            self.draws.append((_DRAWS[function], made.detach().clone()))
-        return made
-
-
-class _DrawnBefore(TorchFunctionMode):
-    """Gives what was drawn before, in its order, in place of a draw."""
-
-    def __init__(self, noise: Sequence[Tensor]) -> None:
-        super().__init__()
-        self._noise = list(noise)
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._noise.pop(0) if function in _DRAWS else function(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
@@ -198,14 +164,5 @@ def _traceable(subject: PolicySubject) -> Iterator[None]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # of torch.export about torch's own code
         stack.enter_context(mock.patch.object(DynamicLayer, "update", first_keys_as_they_are))
-        for module in subject.policy.modules():
-            scheduler: Any = getattr(module, "noise_scheduler", None)
-            if scheduler is not None:
-                scheduler.set_timesteps(getattr(module, "num_inference_steps", None) or len(scheduler.timesteps))
-                plain = [int(step) for step in scheduler.timesteps]
-                stack.enter_context(mock.patch.object(scheduler, "timesteps", plain))
-                stack.enter_context(mock.patch.object(scheduler, "set_timesteps"))
-                if hasattr(scheduler, "previous_timestep"):  # DDPM's looks for the place of a step in a tensor
-                    before = dict(zip(plain, [*plain[1:], -1], strict=True))
-                    stack.enter_context(mock.patch.object(scheduler, "previous_timestep", before.__getitem__))
+        stack.enter_context(schedulers_laid_out(subject.policy.modules()))
         yield

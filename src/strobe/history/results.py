@@ -9,7 +9,7 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Finite, Interval, Samples, Summary, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Interval, Samples, Summary, many, mapping, optional
 
 
 class RunLabel(Data):
@@ -47,10 +47,10 @@ class MeasurementChange(Data):
     before: Samples
     after: Samples
     verdict: Verdict
-    components: list[ComponentChange] = listed("the parts that changed")
+    components: list[ComponentChange] = many("the parts that changed")
     judged: int = Field(default=0, description="number of parts judged together")
     memory: list[MemoryChange] = Field(default_factory=list)
-    unlike: list[str] = listed("why they are not comparable, such as other inputs")
+    unlike: list[str] = many("why they are not comparable, such as other inputs")
 
 
 class FigureChange(Data):
@@ -72,8 +72,8 @@ class Difference(Answer):
     before: RunLabel
     after: RunLabel
     measurements: list[MeasurementChange]
-    missing: list[str] = listed("measurements that only the earlier run has")
-    figures: list[FigureChange] = listed("figures of rollouts, without verdicts")
+    missing: list[str] = many("measurements that only the earlier run has")
+    figures: list[FigureChange] = many("figures of rollouts, without verdicts")
 
 
 class Point(Data):
@@ -83,7 +83,7 @@ class Point(Data):
     started: datetime
     strobe_version: str
     summary: Summary = Field(description="milliseconds for the whole")
-    parts: dict[str, Summary] = mapped("milliseconds for parts of the first levels")
+    parts: dict[str, Summary] = mapping("milliseconds for parts of the first levels")
     verdict: Verdict | None = optional(
         "verdict against the reference; None for the first run, and with too few samples"
     )
@@ -95,7 +95,7 @@ class Point(Data):
     standing: Finite | None = optional("ratio of a slow-down that was shown and still stands")
     shown_in: str | None = optional("the run that first showed it")
     stay: int | None = optional("further runs that would show what may be only another level")
-    differs: list[str] = listed("versions that differ from those of the run before")
+    differs: list[str] = many("versions that differ from those of the run before")
 
     @property
     def changes(self) -> bool:
@@ -109,8 +109,8 @@ class Trend(Data):
     measured: str = Field(description="name of the study and of the measurement")
     subject: str
     machine: str = Field(description="device of the machine, in words: each machine has its own trend")
-    settings: dict[str, str] = mapped("settings that all its runs share")
-    reference: list[str] = listed("runs that the last one is compared with")
+    settings: dict[str, str] = mapping("settings that all its runs share")
+    reference: list[str] = many("runs that the last one is compared with")
     between_runs: Finite | None = optional("standard deviation between runs of the same code, as a fraction")
     between_levels: Finite | None = optional("the same between levels that stay for some runs")
     known: int = Field(default=0, description="number of runs that it was estimated from; 0 if it is assumed")
@@ -136,4 +136,4 @@ class History(Answer):
     called: ClassVar[str] = "history"
     study: Literal["history"] = "history"
     trends: list[Trend] = Field(description="trends of two runs or more, latest change first")
-    not_judged: list[str] = listed("what the newest runs lack to be judged")
+    not_judged: list[str] = many("what the newest runs lack to be judged")

@@ -245,10 +245,16 @@ def treatment_slot(spec: Spec) -> tuple[str, str]:
     return entry.slot or key, str(spec.get(f"{key}.part", part))
 
 
+def is_wider(spec: Spec, on: Sequence[Spec]) -> bool:
+    """Return whether ``spec`` is an engine that does in one call what one of ``on`` does in a call for each step."""
+    same = [other for other in on if treatment_slot(other) == treatment_slot(spec)]
+    return spec.get("engine.steps") == "all" and any(other.get("engine.steps") != "all" for other in same)
+
+
 def is_slot_covered(spec: Spec, on: Sequence[Spec]) -> bool:
-    """Return whether what is on has the slot of ``spec``, or a graph around it."""
+    """Return whether what is on has the slot of ``spec``, or a graph around it, and ``spec`` is not wider."""
     slot = treatment_slot(spec)
-    return any(
+    return not is_wider(spec, on) and any(
         slot == treatment_slot(other) or (_captures(other) and _inside(slot, treatment_slot(other))) for other in on
     )
 

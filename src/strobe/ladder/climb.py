@@ -25,6 +25,7 @@ from strobe.ladder.candidates import (
     Standing,
     combined_effect,
     is_slot_covered,
+    is_wider,
     largest,
     sort_candidates,
     together,
@@ -361,7 +362,8 @@ def _max_saving(climb: Climb, candidate: Candidate) -> float:
 
 
 def _share_of_parts(climb: Climb, candidate: Candidate, now: Measurement) -> float:
-    elsewhere = climb.replaced
+    wider = any(is_wider(spec, climb.top.specs) for spec in candidate.specs)
+    elsewhere = () if wider else climb.replaced
     if candidate.parts:
         return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
     if not (elsewhere and candidate.of_torch):

@@ -23,12 +23,14 @@ from strobe.policy_cli.subject_flags import (
     check_device_name,
     check_model,
     check_overrides,
+    find_device,
     require_subject,
     split_subject,
     subject_fields,
 )
 
 if TYPE_CHECKING:
+    import torch
     from lerobot.configs.default import DatasetConfig
     from lerobot.envs.configs import EnvConfig
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
@@ -232,6 +234,8 @@ def read_flags(
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
         _check_profilers(config)
+        if (config.nvtx or config.memory_snapshot) and (device := find_device(flags, config.device)) is not None:
+            check_tools(device, config)
     return config
 
 
@@ -243,6 +247,8 @@ def _check_model_inputs(config: InputFlags) -> None:
     for name, value in unfit.items():
         if value:
             raise UserError(f"--{name} is for policies: for a model use --input.video, --dataset or synthetic clips")
+    if config.input.video is not None and not config.input.video.is_file():
+        raise UserError(f"no video file {config.input.video}")
     if config.input.video is not None and config.dataset is not None:
         raise UserError("clips come from --input.video or from --dataset, not both")
     if config.input.video is not None and config.image_size is not None:
@@ -288,6 +294,17 @@ def _check_profilers(config: ProfilerFlags) -> None:
         raise UserError("--profile_functions needs --python_profile=line")
 
 
+def check_tools(device: torch.device, config: ProfilerFlags) -> None:
+    """Raises UserError for profilers that ``device`` does not have."""
+    from strobe.core.timeline.ranges import require_ranges
+    from strobe.traces.operators import require_allocator
+
+    if config.nvtx:
+        require_ranges(device)
+    if config.memory_snapshot:
+        require_allocator(device)
+
+
 def check_phases(subject: SubjectFlags, phases: Sequence[str]) -> None:
     """Raises UserError if what has no loss that is known is to be trained."""
     for phase in phases:
@@ -298,18 +315,18 @@ def check_phases(subject: SubjectFlags, phases: Sequence[str]) -> None:
         raise UserError(f"a model without a policy has no loss: it can run inference, not '{phase}'")
 
 
-def check_recipe(subject: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
+def check_recipe(subject: SubjectFlags, path: Path | None, phases: Sequence[str], device: str | None) -> None:
     """Raises UserError for a recipe that cannot be read, is for another type, or is to be trained with."""
     if path is None:
         return
     for phase in phases:
         if phase != "inference":
             raise UserError(f"a recipe is for inference, not for '{phase}': remove {path.name}, or that phase")
-    check_recipe_file(subject, path)
+    check_recipe_file(subject, path, device)
 
 
-def check_recipe_file(subject: SubjectFlags, path: Path) -> None:
-    """Raises UserError for a recipe that cannot be read, or is for another type.
+def check_recipe_file(subject: SubjectFlags, path: Path, device: str | None) -> None:
+    """Raises UserError for a recipe that cannot be read, is for another type, or for another device.
 
     What the file says is checked first; only its treatments' own checks import torch.
     """
@@ -326,9 +343,13 @@ def check_recipe_file(subject: SubjectFlags, path: Path) -> None:
         except UserError as error:
             raise UserError(f"{path}: treatments.{number}: {error}") from None
     with importing():
+        from strobe.core.treatments import catalogue
         from strobe.core.treatments.recipe import load
 
-    load(path)
+        there = find_device(subject, device)
+    for spec in load(path).treatments:
+        if there is not None:
+            catalogue.make(spec).check_device(there)
 
 
 def parse_image_size(text: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import yaml
 
 from strobe.core.errors import UserError, nearest
 from strobe.core.json_text import JsonObject
-from strobe.rehearse.emulator.wire import KINDS as INSTRUCTIONS
+from strobe_servos.wire import KINDS as INSTRUCTIONS
 
 
 @dataclass(frozen=True, kw_only=True)

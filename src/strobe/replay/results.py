@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 from strobe.loops.results.motion import Jump
 from strobe.loops.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
 
@@ -31,13 +31,13 @@ class Replayed(Data):
     """A rollout with one set of settings: as recorded, or as simulated."""
 
     name: ColumnName
-    settings: dict[str, str] = mapped("settings in LeRobot's spelling, without --")
-    figures: dict[str, Range] = mapped("figure by its name in `FIGURES`")
+    settings: dict[str, str] = mapping("settings in LeRobot's spelling, without --")
+    figures: dict[str, Range] = mapping("figure by its name in `FIGURES`")
     pace: Pace | None = None
     inference: Inference | None = None
     queue: Queue
     age: Quantiles | None = None
-    seams: list[JointSeam] = listed("seams between chunks; empty if no policy was run")
+    seams: list[JointSeam] = many("seams between chunks; empty if no policy was run")
     jumps: list[Jump] = Field(default_factory=list)
     series: Series = Field(default_factory=Series)
 
@@ -99,8 +99,8 @@ class Jumping(Data):
 
     limit: Finite
     recorded: list[str] = Field(default_factory=list)
-    as_it_was: list[str] = listed("jumps under the run's own settings")
-    ideal: list[str] = listed("jumps in an ideal loop")
+    as_it_was: list[str] = many("jumps under the run's own settings")
+    ideal: list[str] = many("jumps in an ideal loop")
 
 
 class ReplayResult(Answer):
@@ -116,7 +116,7 @@ class ReplayResult(Answer):
     draws: int
     seconds: Finite = Field(description="duration of the run")
     lost: str | None = optional("what the recording lacks or has damaged; None if nothing is known")
-    tried: list[Tried] = listed("thresholds tried, if one was searched for")
+    tried: list[Tried] = many("thresholds tried, if one was searched for")
     least_threshold: int | None = optional("smallest threshold that hardly ever starves a fresh run, else the largest")
     starves_chance: Finite | None = optional(
         "chance that a fresh run starves with it; None with too few recorded calls"

@@ -144,7 +144,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         sentence="",
         lost=record.lost,
         pace=measure.pace(ticks, fps * header.multiplier),
-        inference=measure.inference(record.calls, fps),
+        inference=measure.inference(record.calls, fps, [turn.start_ns for turn in record.turns if turn.engine_reset]),
         bench=compare_places(record.table(ThreadUse)),
         queue=measure.queue(ticks, header.threshold),
         age=measure.quantiles(ages) if ages else None,

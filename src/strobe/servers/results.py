@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, Quantiles, Summary, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Quantiles, Summary, many, mapping, optional
 
 MOSTLY_EMPTY = 0.5  # least share of the rest of a round trip that pings explain, for it to be called the network
 
@@ -111,32 +111,32 @@ class ServerAnswer(Answer):
     study: Literal["server"] = "server"
     url: str
     protocol: ProtocolName = "openpi"
-    metadata: dict[str, str] = mapped("what the server sent on connecting, as text")
+    metadata: dict[str, str] = mapping("what the server sent on connecting, as text")
     inputs: str = Field(description="where the observations come from, in words")
     images: list[ImageSent] = Field(default_factory=list)
     timeout_s: Finite
     calls: int = Field(default=0, description="number of calls begun, the first one included")
     first_ms: Finite | None = optional("time of the first call, excluded from all other figures")
     warmup: int = Field(default=0, description="further warm-up calls, excluded from all other figures")
-    values: list[Finite] = listed("round trips in milliseconds, in order")
+    values: list[Finite] = many("round trips in milliseconds, in order")
     trip: Timed | None = optional("round trips after the first call; None if there is none")
     parts: list[ServerPart] = Field(default_factory=list)
     policy: Timed | None = optional("policy's own time in the server, if the server sends it")
     ping: Timed | None = optional("an empty round trip; None if not answered")
     sent_bytes: Quantiles | None = None
     received_bytes: Quantiles | None = None
-    chunk: list[int] = listed("shape of the first answer's actions")
+    chunk: list[int] = many("shape of the first answer's actions")
     bytes_per_s: Finite | None = optional(
         "rate of the network, from its time and a ping's; None if the bytes take too little time"
     )
-    encodings: list[ImageEncoding] = listed("other forms of the images; empty without images")
+    encodings: list[ImageEncoding] = many("other forms of the images; empty without images")
     age: ActionAge | None = optional("age of the actions that a robot executes; None without a control rate")
-    faults: list[ServerFault] = listed("in the order in which they appeared")
+    faults: list[ServerFault] = many("in the order in which they appeared")
     dropped: DroppedObservations | None = optional(
         "dropped observations; None if the server has no filter for them, or if not tested"
     )
     overstated: int = Field(default=0, description="calls whose server reports more time than the client waited")
-    not_judged: list[str] = listed("what was not judged, and why")
+    not_judged: list[str] = many("what was not judged, and why")
 
     @property
     def subject_name(self) -> str:

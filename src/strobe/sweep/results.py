@@ -14,7 +14,7 @@ from pydantic import Field
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import Answer
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Finite, Interval, Summary, listed, optional
+from strobe.core.results.data import Data, Finite, Interval, Summary, many, optional
 from strobe.core.results.measurement import MeasuredPhase
 from strobe.core.results.subject import Machine
 
@@ -124,11 +124,11 @@ class Best(Data):
     key: str | None = Field(description="key of the best cell; None if no cell meets the constraint")
     settings: dict[str, str] = Field(default_factory=dict)
     measurement: str = ""
-    ties: list[dict[str, str]] = listed("cells not shown to be worse")
-    tie_intervals: list[Interval] = listed("interval of each one's time ÷ the best one's; empty for other figures")
-    unjudged: list[dict[str, str]] = listed("cells with too few samples to judge")
+    ties: list[dict[str, str]] = many("cells not shown to be worse")
+    tie_intervals: list[Interval] = many("interval of each one's time ÷ the best one's; empty for other figures")
+    unjudged: list[dict[str, str]] = many("cells with too few samples to judge")
     sentence: str = Field(description="the decision in words")
-    details: list[str] = listed("its figure, and what is as good or not judged")
+    details: list[str] = many("its figure, and what is as good or not judged")
 
 
 class Sweep(Answer):
@@ -142,6 +142,6 @@ class Sweep(Answer):
     chain: bool = Field(default=False, description="each cell changes one value of the cell before")
     repeats: int = 1
     cells: list[Cell]
-    machines: list[Machine] = listed("machines that ran cells, listed once each")
+    machines: list[Machine] = many("machines that ran cells, listed once each")
     scaling: list[Scaling] = Field(default_factory=list)
     best: list[Best] = Field(default_factory=list)

@@ -129,10 +129,10 @@ def _watch(
     return profiler, timeline, took
 
 
-def require_allocator(subject: Subject) -> None:
+def require_allocator(device: torch.device) -> None:
     """Raise UserError where `memory_snapshot` cannot be taken."""
-    if subject.device.type != "cuda":
-        raise UserError(f"--memory_snapshot shows CUDA's allocator, and {subject.info.name} runs on {subject.device}")
+    if device.type != "cuda":
+        raise UserError(f"--memory_snapshot shows CUDA's allocator, and the policy or model runs on {device}")
 
 
 def memory_snapshot(subject: Subject, phase: Phase, variant: Variant, options: Options) -> bytes:

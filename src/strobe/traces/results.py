@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 
 _ANONYMOUS = "(anonymous namespace)::"
 # What stands before the part of a kernel's name that tells it from others.
@@ -55,9 +55,9 @@ class Gaps(Data):
     threshold_us: Finite = Field(description="minimum length of a gap that is counted and explained")
     gaps: int
     gaps_ms: Finite
-    causes: list[GapCause] = listed("causes of the counted gaps, longest first")
+    causes: list[GapCause] = many("causes of the counted gaps, longest first")
     long_ms: Finite = Field(default=0.0, description="time in gaps over a millisecond, which no launch explains")
-    longest: list[LongGap] = listed("the longest of those gaps, in order")
+    longest: list[LongGap] = many("the longest of those gaps, in order")
     exposed: Finite = Field(default=1.0, description="share of the profiler's own time that can lie in gaps")
     unjudged_ms: Finite = Field(default=0.0, description="time from which kernels are missing: no part of the span")
 
@@ -97,7 +97,7 @@ class GraphTime(GraphWork):
     name: str = Field(description="annotation around its launches; 'graph' without one")
     replays: int
     matched: int = Field(description="kernels of a replay, from its first, that come in this order without the graph")
-    parts: list[GraphPart] = listed("the longest first within each part")
+    parts: list[GraphPart] = many("the longest first within each part")
     not_judged: str | None = optional("why it has no parts")
 
 
@@ -115,16 +115,16 @@ class OperatorProfile(Data):
 
     measurement: str = Field(description="the measurement that this extra iteration belongs to")
     iteration_ms: Finite
-    operators: list[OperatorTime] = listed("operators, by decreasing own time")
+    operators: list[OperatorTime] = many("operators, by decreasing own time")
     operator_calls: int = 0
     operator_median_us: Finite | None = optional("median operator's own time")
-    kernels: list[OperatorTime] = listed("kernels and copies on an accelerator")
+    kernels: list[OperatorTime] = many("kernels and copies on an accelerator")
     kernel_calls: int = 0
     kernel_median_us: Finite | None = None
-    kernel_classes: list[KernelClass] = listed("by decreasing time")
-    parts: list[TracePart] = listed("parts with the device's work launched in each")
+    kernel_classes: list[KernelClass] = many("by decreasing time")
+    parts: list[TracePart] = many("parts with the device's work launched in each")
     graph_kernels: int = Field(default=0, description="kernels among them that a replayed graph launched")
-    graphs: list[GraphTime] = listed("replayed graphs, with parts of a run without")
+    graphs: list[GraphTime] = many("replayed graphs, with parts of a run without")
     host: Gaps | None = optional("gaps between torch's operators: Python, and other libraries")
     device: Gaps | None = optional("gaps between the accelerator's kernels and copies")
     device_not_judged: str | None = optional("why the gaps on the device are not judged")
@@ -148,7 +148,7 @@ class PythonProfile(Data):
     measurement: str = Field(description="the measurement that these extra iterations belong to")
     iterations: int
     iteration_ms: Finite = Field(description="mean under the profiler")
-    files: list[str] = listed("names in the run's folder")
+    files: list[str] = many("names in the run's folder")
     functions: list[PythonFunction] = Field(default_factory=list)
     host: Gaps | None = optional("gaps between torch's operators, as torch.profiler saw them")
     device: Gaps | None = None
@@ -193,7 +193,7 @@ class DeviceTime(Data):
     small_kernels: int = Field(description="number of kernels that took less than 10 µs")
     graph_kernels: int = Field(default=0, description="kernels that a replayed graph launched")
     launch_bound: LaunchBound | None = None
-    busy_shares: list[Finite | None] = listed("busy share of equal slices of time, 0 to 1; None if it is not judged")
+    busy_shares: list[Finite | None] = many("busy share of equal slices of time, 0 to 1; None if it is not judged")
 
 
 class CopyTime(Data):
@@ -205,7 +205,7 @@ class CopyTime(Data):
     size: int | None = optional("bytes; None if the trace has no sizes")
     waited: int = Field(default=0, description="number of copies whose call blocked the host until they were done")
     waited_ms: Finite = Field(default=0.0, description="host time of these calls")
-    callers: list[str] = listed("operators around them, most calls first")
+    callers: list[str] = many("operators around them, most calls first")
 
 
 class SyncTime(Data):
@@ -214,7 +214,7 @@ class SyncTime(Data):
     name: str
     calls: int
     ms: Finite = Field(description="sum on the host")
-    callers: list[str] = listed("operators around them, most calls first")
+    callers: list[str] = many("operators around them, most calls first")
 
 
 class TraceIterations(Data):
@@ -223,8 +223,8 @@ class TraceIterations(Data):
     name: str
     ms: list[Finite] = Field(description="duration of each iteration, in order")
     median_ms: Finite
-    busy_ms: list[Finite | None] = listed("device work; None if kernels are missing")
-    work: list[int | None] = listed("kernels and copies that began in each, or None")
+    busy_ms: list[Finite | None] = many("device work; None if kernels are missing")
+    work: list[int | None] = many("kernels and copies that began in each, or None")
 
 
 class TracedRank(Data):
@@ -235,13 +235,13 @@ class TracedRank(Data):
     rank: int | None = None
     ranks: int | None = optional("number of processes in its group")
     operators: OperatorProfile = Field(description="operators of the whole trace; gaps on the device are in `devices`")
-    devices: list[DeviceTime] = listed("devices; empty for a trace of a CPU")
+    devices: list[DeviceTime] = many("devices; empty for a trace of a CPU")
     copies: list[CopyTime] = Field(default_factory=list)
     syncs: list[SyncTime] = Field(default_factory=list)
     iterations: TraceIterations | None = None
     parts: list[TracePart] = Field(default_factory=list)
-    graphs: list[GraphTime] = listed("replayed graphs")
-    left_out: dict[str, int] = mapped("reason → count of events that were skipped")
+    graphs: list[GraphTime] = many("replayed graphs")
+    left_out: dict[str, int] = mapping("reason → count of events that were skipped")
     launches: int = Field(default=0, description="number of launches of kernels and graphs")
     lost_launches: int = Field(default=0, description="number of launches without a kernel in the trace")
     launches_known: bool = Field(default=True, description="whether any kernel has the number of its launch")
@@ -276,4 +276,4 @@ class TraceAnswer(Answer):
     study: Literal["trace"] = "trace"
     ranks: list[TracedRank]
     waits: RankWaits | None = None
-    not_judged: list[str] = listed("what these traces cannot show, with the reason")
+    not_judged: list[str] = many("what these traces cannot show, with the reason")

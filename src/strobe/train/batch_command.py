@@ -253,6 +253,10 @@ def answer(config: BatchConfig, search: Search, predicted: dict[int, int], root:
     results = {size: store.load(execution_folder(root, _cell(config.flags, size), 1)) for size in search.fitted}
     samples = {size: result.measurements[0].samples.values for size, result in results.items()}
     sweep.best = [judge_largest(config, search, sweep), *_flat(sweep, samples)]
+    if bad := [size for size, result in results.items() if result.measurements[0].losses_not_finite]:
+        sizes_shown = f"a batch of {', '.join(map(str, sorted(bad)))}"
+        sentence = f"The loss is infinite or not a number at {sizes_shown}: no rate is given."
+        sweep.best = [sweep.best[0].model_copy(update={"details": [sentence]})]
     sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
     return sweep
 

@@ -111,7 +111,7 @@ def _plan(training: Training, counted: int) -> str:
         if (unit := low.partition(" ")[2]) == high.partition(" ")[2]:
             low, high = low.removesuffix(f" {unit}"), high.removesuffix(f" {unit}")
         took = f"{_rounded_hours_text(hours, 3)} [{low}, {high}]"
-    shown = f"{training.planned_steps:,} steps take about {took}"
+    shown = f"{training.planned_steps:,} steps (--planned_steps) take about {took}"
     more = "" if counted >= ENOUGH_STEPS else "; use --steps=100 to firm it up"
     return f"{shown} here (from {units.count(counted, 'step')}{more})."
 

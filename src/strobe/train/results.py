@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Result
-from strobe.core.results.data import Data, Finite, Interval, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Interval, many, mapping, optional
 from strobe.core.results.measurement import Measurement
 from strobe.traces.results import PythonProfile
 
@@ -56,7 +56,7 @@ class Rank(Data):
     own_interval: Interval | None = None
     communication_ms: Finite = Field(description="mean time waiting for other ranks and the network, per step")
     exposed_ms: Finite = Field(default=0.0, description="exposed communication at the end of the backward pass")
-    parts: dict[str, Finite] = mapped("mean milliseconds for the parts of a step")
+    parts: dict[str, Finite] = mapping("mean milliseconds for the parts of a step")
 
 
 class Adapter(Data):
@@ -90,7 +90,7 @@ class TrainedOn(Data):
     frames_seen: int | None = optional("samples in the recorded steps; None: without indices")
     frames_distinct: int | None = None
     episodes_seen: int | None = None
-    not_asked: list[int] = listed("episodes seen that the run was not to read")
+    not_asked: list[int] = many("episodes seen that the run was not to read")
     never_came: list[int] | None = optional("episodes that did not come though an epoch ended; None: no epoch ended")
     in_order: Finite | None = optional("share of samples that follow the frame before them")
     first_batch_ms: Finite | None = optional("wait for the first batch, start-up included")
@@ -102,10 +102,10 @@ class TrainedOn(Data):
     normalised_by: Literal["the data's statistics", "the checkpoint's statistics", ""] = Field(
         default="", description="the statistics that normalise the data; empty if no normaliser was seen"
     )
-    statistics_off: dict[str, Finite] = mapped(
+    statistics_off: dict[str, Finite] = mapping(
         "feature: how far its statistics lie from the data's, in the data's spread"
     )
-    statistics_not_compared: list[str] = listed("features of another shape")
+    statistics_not_compared: list[str] = many("features of another shape")
     resumed: Resumed | None = None
     adapter: Adapter | None = None
     transforms: list[str] | None = optional("image transforms in use; None: off")
@@ -120,8 +120,8 @@ class Utilisation(Data):
     )
     passes_share: Finite | None = optional("the same ÷ the mean forward and backward pass alone")
     least_ms: Finite | None = optional("milliseconds of these FLOP at the peaks of their dtypes")
-    gflop: dict[str, Finite] = mapped("dtype → GFLOP of a forward and a backward pass, in the step that was counted")
-    again_gflop: dict[str, Finite] = mapped(
+    gflop: dict[str, Finite] = mapping("dtype → GFLOP of a forward and a backward pass, in the step that was counted")
+    again_gflop: dict[str, Finite] = mapping(
         "dtype → GFLOP computed a second time by checkpointing or in fused attention"
     )
     not_judged: str | None = optional("why there is no share")
@@ -139,12 +139,12 @@ class Training(Data):
     samples_per_s: Finite = Field(description="throughput over all processes, without warm-up")
     samples_interval: Interval | None = None
     planned_hours: Finite = Field(description="hours for the planned steps, with checkpoints and evaluations")
-    hours: dict[str, Finite] = mapped("hours by part of the step")
+    hours: dict[str, Finite] = mapping("hours by part of the step")
     bound: Bound
     data_share: Finite = Field(description="share of steps spent waiting for data: what better loading can gain")
-    shares: dict[str, Finite] = mapped("data, compute, host, interruptions; 0 to 1")
+    shares: dict[str, Finite] = mapping("data, compute, host, interruptions; 0 to 1")
     kernel_share: Finite | None = optional("share of steps that the kernel spends on memory")
-    idle: dict[str, Finite] = mapped("share of the steps with an idle accelerator, by cause")
+    idle: dict[str, Finite] = mapping("share of the steps with an idle accelerator, by cause")
     machine_cpu: Finite | None = optional("busy share of all cores of the machine, 0 to 1, whatever ran on them")
     stalls: list[Stall] = Field(default_factory=list)
     loader: list[LoaderWorker] = Field(default_factory=list)
@@ -152,7 +152,7 @@ class Training(Data):
     ranks: list[Rank] = Field(default_factory=list)
     mfu: Utilisation | None = optional("None in older runs")
     trained_on: TrainedOn | None = optional("None in older runs")
-    losses: list[Finite | None] = listed("loss of each recorded step; None if it is infinite or not a number")
+    losses: list[Finite | None] = many("loss of each recorded step; None if it is infinite or not a number")
     overhead: Finite = Field(description="share of the steps that recording took, computed from its price here")
     loader_overhead: Finite | None = optional("share of the workers' loading that recording took")
     error: str | None = optional("the error that ended the run early, in a line")

@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils.data import dataloader as torch_loader
 from typing_extensions import Self
 
+from strobe.core.cli.runner import try_output
 from strobe.core.devices.accelerators import DeviceMemory, find_device_memory
 from strobe.core.errors import UserError
 from strobe.core.families.registry import policy_family
@@ -81,6 +82,8 @@ def train_config(argv: Sequence[str], *, measuring: bool = False) -> TrainPipeli
     for name, value, least in (("batch_size", config.batch_size, 1), ("num_workers", config.num_workers, 0)):
         if value < least:
             raise UserError(f"--{name}={value}: must be at least {least}")
+    if not measuring and config.output_dir is not None:
+        try_output(config.output_dir, "checkpoints", "--output_dir")
     if not config.dataset.streaming:
         locate_dataset(config.dataset.root, config.dataset.repo_id)
     return config

@@ -94,7 +94,8 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             continue
         if same.underflow >= MAX_UNDERFLOW or same.overflow:
             gone = [f"{percent(same.underflow)} of the gradient's numbers become 0"] if same.underflow else []
-            gone += [f"{same.overflow:,} are infinite or not a number"] if same.overflow else []
+            are = "is" if same.overflow == 1 else "are"
+            gone += [f"{same.overflow:,} {are} infinite or not a number"] if same.overflow else []
             yield Finding(
                 rule="float16-needs-scaler",
                 level="warning" if same.overflow else "info",

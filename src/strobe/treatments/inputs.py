@@ -245,11 +245,12 @@ class OnDevice(Switch, key="preprocessing"):
         )
         return seeing and subject.device.type != "cpu"
 
+    def check_device(self, device: torch.device) -> None:
+        if device.type == "cpu":
+            raise UserError("preprocessing=device: a subject that computes on the CPU has its images already there")
+
     def apply(self, subject: Subject) -> Undo:
-        if subject.device.type == "cpu":
-            raise UserError(
-                f"preprocessing=device: {subject.info.name} computes on the CPU, so its images are already there"
-            )
+        self.check_device(subject.device)
         if isinstance(subject, ModelSubject):
             return _set_attributes((subject, "on_device", True))
         return _wrap_preprocessor(require_policy(subject), partial(_prepare_on_device, subject.device))

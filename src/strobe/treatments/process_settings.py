@@ -66,9 +66,12 @@ class Threads(Treatment, key="threads"):
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key=self.key, value=self.count)
 
+    def check_device(self, device: torch.device) -> None:
+        if device.type != "cpu":
+            raise UserError(f"threads={self.count} is for the CPU: this policy computes on {device.type}")
+
     def apply(self, subject: Subject) -> Undo:
-        if subject.device.type != "cpu":
-            raise UserError(f"threads={self.count} is for the CPU: this policy computes on {subject.device.type}")
+        self.check_device(subject.device)
         return _THREAD_COUNT.hold(self.count)
 
 
@@ -134,11 +137,14 @@ class KeptMemory(Switch, key="memory"):
     def retained_bytes(self) -> int:
         return self._held
 
-    def apply(self, subject: Subject) -> Undo:
-        if subject.device.type != "cpu":
-            raise UserError(f"memory=kept is for the CPU: on {subject.device.type} torch keeps memory by itself")
+    def check_device(self, device: torch.device) -> None:
+        if device.type != "cpu":
+            raise UserError(f"memory=kept is for the CPU: on {device.type} torch keeps memory by itself")
         if why := glibc.unsupported_reason():
             raise UserError(f"memory=kept: {why}")
+
+    def apply(self, subject: Subject) -> Undo:
+        self.check_device(subject.device)
         glibc.HEAP.keep(self._held)
 
         def undo() -> None:
@@ -177,9 +183,12 @@ class TensorFloat32(Treatment, key="tf32"):
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key=self.key, value=self.on)
 
+    def check_device(self, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise UserError(f"tf32 is a mode of CUDA's tensor cores, and the policy is on {device.type}")
+
     def apply(self, subject: Subject) -> Undo:
-        if subject.device.type != "cuda":
-            raise UserError(f"tf32 is a mode of CUDA's tensor cores, and the policy is on {subject.device.type}")
+        self.check_device(subject.device)
         return set_tensor_float("high" if self.on else "highest", self.on, subject)
 
 
@@ -249,9 +258,12 @@ class CudnnChoice(Treatment, key="cudnn"):
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key=self.key, value=self.how)
 
+    def check_device(self, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise UserError(f"cudnn needs a CUDA device, and the policy is on {device.type}")
+
     def apply(self, subject: Subject) -> Undo:
-        if subject.device.type != "cuda":
-            raise UserError(f"cudnn needs a CUDA device, and the policy is on {subject.device.type}")
+        self.check_device(subject.device)
         tries = self.how == "benchmark"
         return _and_in_training(_TRIES.hold(tries), subject, "benchmark", tries)
 

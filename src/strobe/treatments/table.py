@@ -139,8 +139,9 @@ TABLE: tuple[HelpWords, ...] = (
     # a compiled region goes around an engine
     HelpWords("engine", "strobe.treatments.engines.calibrated:WITH_FP8", "rounding", COMPILED - 1,
           "an inference engine computes the module at engine.part=PATH; openvino (CPU), tensorrt (CUDA); "
-          "engine.precision=fp32, bf16, fp16 (tensorrt: fp8, lossy)",
-          options=("part", "precision"), untried=("TensorRT",), eases=("launches", "memory")),
+          "engine.precision=fp32, bf16, fp16 (tensorrt: fp8, lossy); engine.steps=all (openvino): one call for all "
+          "denoising steps",
+          options=("part", "precision", "steps"), untried=("TensorRT",), eases=("launches", "memory")),
     # a compiled region goes around it
     HelpWords("int8_engine", "strobe.treatments.engines.calibrated", "lossy", COMPILED - 1,
           "openvino (CPU) computes the module at int8_engine.part=PATH in 8 bits, convolutions too, calibrated on the "

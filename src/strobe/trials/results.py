@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, listed, optional
+from strobe.core.results.data import Data, Finite, many, optional
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask
 
 Code = Literal["A", "B"]
@@ -57,20 +57,20 @@ class TrialsResult(Answer):
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated in the plan")
     limit_s: Finite | None = Field(description="longest duration of a trial, stated in the plan; None: not stated")
     blind: str | None = optional("why the settings are anonymous; None: the key was opened")
-    settings: list[TriedSetting] = listed("settings, default first; empty if blind")
-    trials: list[Trial] = listed("trials that were run, by pair")
+    settings: list[TriedSetting] = many("settings, default first; empty if blind")
+    trials: list[Trial] = many("trials that were run, by pair")
     counted: int = Field(default=0, description="number of complete pairs")
-    half_run: list[int] = listed("pairs with only one trial run; not counted")
-    passed_over: list[int] = listed("pairs skipped before a later one")
-    other_order: list[int] = listed("pairs whose codes deviate from the planned order")
-    other_start: list[int] = listed("pairs whose trials have different conditions")
+    half_run: list[int] = many("pairs with only one trial run; not counted")
+    passed_over: list[int] = many("pairs skipped before a later one")
+    other_order: list[int] = many("pairs whose codes deviate from the planned order")
+    other_start: list[int] = many("pairs whose trials have different conditions")
     rates: PairedRates | None = optional("success, second − first setting; None: not judged")
     rates_not_judged: str | None = optional("why `rates` is missing")
     times: PairedTimes | None = optional("comparison of time; None: not judged")
     times_not_judged: str | None = optional("why `times` is missing")
-    decided: list[Literal["success", "time"]] = listed("what decided that one setting is better, in a blind look too")
+    decided: list[Literal["success", "time"]] = many("what decided that one setting is better, in a blind look too")
     places: PairedRates | None = optional("second trials of pairs against first ones, whatever the setting; one look")
-    orders: list[OfOrder] = listed("results by the setting that was run first")
+    orders: list[OfOrder] = many("results by the setting that was run first")
 
     @property
     def subject_name(self) -> str:

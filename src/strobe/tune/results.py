@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Result
-from strobe.core.results.data import Data, Finite, listed, optional
+from strobe.core.results.data import Data, Finite, many, optional
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate
 
@@ -74,7 +74,7 @@ class TuneResult(Result):
     fps: Finite = Field(description="control ticks per second")
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
     tunings: list[Tuning] = Field(default_factory=list)
-    not_tried: list[str] = listed("further settings that could be tuned, in words")
+    not_tried: list[str] = many("further settings that could be tuned, in words")
 
     def advised_measurements(self) -> Sequence[Measurement]:
         """Return nothing: no part of a call is measured."""

@@ -6,8 +6,9 @@ from typing import Any
 
 from support.examples.findings_results import approve_findings, make_comparison, make_measurement, result, rules
 
+from strobe.core.report.breakdown import answers
 from strobe.core.results.answer import CompareResult
-from strobe.core.results.call_times import find_growth
+from strobe.core.results.call_times import Growth, find_growth
 from strobe.core.timeline.sections import STOPPED
 
 
@@ -60,6 +61,7 @@ def test_what_is_found() -> None:
         "few-calls-work": {
             "each tenth fills a queue": ("few-calls-work", make_queue_result(10)),
             "each call is like the others": ("", make_queue_result(1)),
+            "two of three are slow": ("", make_calls([5.0, 100.0, 100.0], None, [])),
         },
         "few-samples": {
             "9 samples": ("few-samples", result(make_measurement({}, n=9))),
@@ -73,7 +75,10 @@ def test_what_is_found() -> None:
 
 
 def test_calls_that_grow_are_told_from_a_machine_that_slows_down() -> None:
-    assert "calls-grow" in rules(make_calls(range(8, 58), None))
+    growing = make_calls(range(8, 58), None)
+    assert "calls-grow" in rules(growing)
+    assert answers(growing)[0].endswith("inference take longer and longer.")
+    assert answers(growing)[1].startswith("9 ms in the first calls, 56 ms in the last of 50")
     for times in (range(100, 140), [100 - 20 * 0.9**at for at in range(60)]):
         assert "cool down" in rules(make_calls(times, 1.3))["unsteady"].do
         assert "cool down" not in rules(make_calls(times, 1.0)).popitem()[1].do
@@ -82,8 +87,8 @@ def test_calls_that_grow_are_told_from_a_machine_that_slows_down() -> None:
 
 def test_growth_begins_anew_after_a_reset_that_helps() -> None:
     episode, begins = list(range(8, 48)), range(0, 200, 40)
-    assert find_growth(episode * 5, begins) == (9, 46, 40, 4)
-    assert find_growth(range(8, 208), begins) == (9, 206, 200, 0)
+    assert find_growth(episode * 5, begins) == Growth(first_ms=9, last_ms=46, calls=40, resets=4)
+    assert find_growth(range(8, 208), begins) == Growth(first_ms=9, last_ms=206, calls=200, resets=0)
     assert find_growth([*range(100, 8, -4), *[8] * 60]) is None  # a slow start
     random = Random(0)
     assert not any(find_growth([random.lognormvariate(2, 0.5) for _ in range(40)]) for _ in range(200))

@@ -101,6 +101,20 @@ def test_a_function_is_one_part_and_says_so(clock: Clock):
     assert not any(finding.rule == "other-large" for finding in answer.findings)
 
 
+def test_a_function_has_the_sections_that_it_opens(clock: Clock):
+    def act(x: Any) -> Any:
+        with strobe.section("prepare"):
+            clock.sleep(0.015)
+        clock.sleep(0.005)
+        return x
+
+    answer = strobe.breakdown(act, X, seconds=1)
+    assert parts(answer) == {"prepare": pytest.approx(15.0, rel=0.05), "other": pytest.approx(5.0, rel=0.05)}
+    assert not any("is one part" in note for note in answer.notes)
+    pair = strobe.compare({"a": act, "b": act}, X, seconds=1)
+    assert not any(measurement.components for measurement in pair.measurements)
+
+
 def test_what_is_compiled_is_one_part_and_says_so():
     compiled = torch.compile(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).eval(), backend="eager")
     answer = strobe.breakdown(compiled, X, seconds=0.2)

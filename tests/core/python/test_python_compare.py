@@ -229,6 +229,39 @@ class Broker:
         self.calls = 0
 
 
+def test_what_an_object_keeps_between_its_resets_counts_for_the_guard(clock: Clock):
+    class Decaying(Broker):
+        def __init__(self, share: float) -> None:
+            super().__init__(clock, 20.0)
+            self.share = share
+
+        def reset(self) -> None:
+            self.kept = 0 * X
+
+        def infer(self, x: Any) -> Any:
+            super().infer(x)
+            self.kept = self.share * self.kept + x
+            return self.kept
+
+    for share, outcome in ((0.6, "broken"), (0.5, "held")):
+        answer = run_comparison({"a": Decaying(0.5), "b": Decaying(share)}, guard="largest_error<=1e-6")
+        (comparison,) = answer.comparisons
+        assert ("broken" if comparison.broken else "held") == outcome
+        assert "in a row, without a reset between them" in (comparison.broken or comparison.agreement.note)
+
+
+def test_a_first_call_that_hangs_is_told(clock: Clock):
+    def hangs(x: Any) -> Any:
+        clock.sleep(0.02 if calls else 3.0)
+        calls.append(x)
+        return x
+
+    calls: list[Any] = []
+    answer = run_comparison({"a": taking(clock, 20.0), "b": hangs})
+    (told,) = [note for note in answer.notes if note.startswith("the first call")]
+    assert re.fullmatch("the first call of b took [23].* s, and a later one .* ms: it is in no figure", told)
+
+
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_queue_of_actions_is_emptied_before_each_call(clock: Clock, bound: bool):
     slow, fast = Broker(clock, 20.0), Broker(clock, 10.0)

@@ -10,8 +10,9 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.errors import UserError
-from strobe.core.kinds import document
+from strobe.core.kinds import advise, document
 from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -56,6 +57,18 @@ def test_training_phases_can_be_compared_too():
     result, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
     assert [m.name for m in result.measurements] == ["a", "b"]
     assert result.comparisons[0].agreement is None
+
+
+def test_a_loss_that_is_not_finite_gives_no_speed_and_one_finding():
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--kl_weight=inf"]))
+    options = Options(SamplingBudget(iterations=7), batch_size=2, counted=False)
+    compared, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
+    broken, _ = breakdown(subject, ["training forward"], options)
+    for result, words in ((compared, "Not judged: the loss of `b`"), (broken, "The loss of act's training forward")):
+        assert document(result).answers[0].startswith(f"{words} is infinite or not a number")
+        found = [finding.rule for finding in advise(result)]
+        assert (found[0], found.count("loss-not-finite")) == ("loss-not-finite", 1)
+        assert "inconclusive" not in found
 
 
 @pytest.mark.slow("a comparison of five variants")

@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from strobe.core.devices.accelerators import Pool
-from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.treatments.graphs.graph import Run
 
@@ -35,7 +34,7 @@ class Replayed:
         self.recorded = self.operators = 0
         self.pools: list[Pool] = []
 
-    def require(self, subject: Subject, what: str) -> None: ...
+    def require(self, device: torch.device, what: str) -> None: ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         for _ in range(self.warmups):

@@ -16,9 +16,9 @@ from torch.nn.functional import silu
 from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, blocks
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families.answers import queued_chunk
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, replacing, sizes, tokenizer
 from strobe.lerobot.sampling import Conditioning, Words
+from strobe_zoo.queued import queued_chunk
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

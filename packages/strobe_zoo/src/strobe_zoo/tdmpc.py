@@ -17,8 +17,8 @@ from strobe.core.families.capabilities import Arm, Calls, Construction, InputFac
 from strobe.core.families.family import Family, Tiny, always
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families.answers import queued_chunk
 from strobe.lerobot.policies.standins import replacing
+from strobe_zoo.queued import queued_chunk
 
 ENCODER, ACTOR, DYNAMICS, VALUE = "observation encoder", "actor", "latent dynamics", "value estimate"
 

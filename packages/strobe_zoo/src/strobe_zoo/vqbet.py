@@ -11,7 +11,7 @@ from lerobot.utils.constants import OBS_IMAGE
 from strobe.core.families.capabilities import Arm, Calls, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families.answers import queued_chunk
+from strobe_zoo.queued import queued_chunk
 
 HEAD = "vqbet.action_head"
 

@@ -110,6 +110,8 @@ def _external_error_line(error: Exception, argv: Sequence[str]) -> str | None:
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in ("", "strobe") and (need := _describe_need(argv) or _describe_need()):
         return need
+    if missing.startswith("strobe_"):  # one of the packages next to src
+        return f"this needs {missing.replace('_', '-')}: pip install packages/{missing} in Strobe's repository"
     in_a_line = slices.Offer[Callable[[Exception], str | None]]("others' refusals").find()
     return in_a_line(error) if in_a_line is not None else None
 

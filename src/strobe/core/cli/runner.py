@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from strobe.core.timeline.timeline import Section
 
 SHARED = ("output_dir", "thresholds")  # flags that a form has from its command, whose help has them
+_OUTPUTS = {"output_dir": "run", "to": "export", "recipe_out": "recipe", "fix": "fixed copy", "fix_data": "fixed copy"}
 EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
 
@@ -212,14 +213,19 @@ class Command:
 
 def _try_outputs(config: object) -> None:
     """Write a file where the run is to be saved, and remove it. Raises NotKeptError before a run that would be lost."""
-    for name, what in (("output_dir", "run"), ("to", "export")):
-        if isinstance(folder := getattr(config, name, None), Path):
-            try:
-                there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
-                with tempfile.TemporaryFile(dir=there) as file:
-                    file.write(b"0")
-            except OSError as error:
-                raise make_not_kept_error(what, f"--{name}", folder, error) from None
+    for name, what in _OUTPUTS.items():
+        if isinstance(path := getattr(config, name, None), Path):
+            try_output(path.parent if name == "recipe_out" else path, what, f"--{name}")
+
+
+def try_output(folder: Path, what: str, flag: str) -> None:
+    """Write a file in ``folder``, or where it is to be made, and remove it. Raises NotKeptError where that fails."""
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"0")
+    except OSError as error:
+        raise make_not_kept_error(what, flag, folder, error) from None
 
 
 def say_other_work(live: Live, *, timed: bool = True) -> list[str]:

@@ -8,13 +8,12 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import examined_measurements, ms, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import Result
-from strobe.core.results.call_times import find_filled_calls, find_growth
+from strobe.core.results.call_times import Growth, find_filled_calls, find_own_growth
 from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.timeline.sections import STOPPED
 
 MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain too little
-MACHINE_PART = 0.25  # of what calls grow by: a machine that slows down by as much has a part in it
 SLOWED = 1.02  # time of a fixed piece of work at the end over that at the start, from which the CPU's clock has fallen
 
 
@@ -70,7 +69,7 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
 def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
     for comparison in result.judged_comparisons():
         verdict, interval = comparison.verdict, comparison.verdict.interval
-        if verdict.kind != "inconclusive":
+        if verdict.kind != "inconclusive" or verdict.cause == "no loss":
             continue
         why = "The interval is wide enough to hide a difference that matters."
         do = f"Close other programs, plug in the power, and repeat with {verdict.longer}."
@@ -99,31 +98,41 @@ def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
 def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     for measurement in result.measurements:
         notes, samples = dict.fromkeys(measurement.samples.notes), len(measurement.samples.values)
-        change, grown = measurement.samples.machine_change, find_growth(measurement.samples.values)
-        machine = "Whether the CPU's clock fell was not looked at."
-        if change is not None:
-            longer = f"{percent(abs(change - 1))} {'longer' if change > 1 else 'less'}"
-            machine = f"A fixed piece of work between the calls took {longer} at the end than at the start."
-        if grown is not None and (change is None or change - 1 < MACHINE_PART * (grown.last_ms / grown.first_ms - 1)):
-            rule, title, seen = "calls-grow", "The calls of {} take longer and longer", grown.words
-            why = "Heat ends in a level, and this does not: something grows with each call, a history or a list."
-            do = "Find what stays from call to call, and limit it or empty it, with reset() between episodes."
+        change, grown = measurement.samples.machine_change, find_own_growth(measurement.samples)
+        if grown is not None:
+            yield describe_growth(units.quote(measurement.name), grown, change)
         elif notes and samples >= thresholds.few_samples:  # with few samples `few_samples` says what they are about
-            rule, title, seen = "unsteady", "The samples of {} are not steady", "; ".join(notes)
-            why = "The median says more about the moment of the run than about the policy."
-            do = "Close other programs, and measure again."
-            if change is not None and change >= SLOWED:
-                do = "Let the machine cool down, close other programs, and measure again."
-        else:
-            continue
-        yield warning(
-            rule=rule,
-            title=title.format(units.quote(measurement.name)),
-            found=f"{seen}. {machine}",
-            why=why,
-            do=do,
-            evidence={"samples": samples, "notes": len(notes), "machine_change": change},
-        )
+            cool = "Let the machine cool down, close" if change is not None and change >= SLOWED else "Close"
+            yield warning(
+                rule="unsteady",
+                title=f"The samples of {units.quote(measurement.name)} are not steady",
+                found=f"{'; '.join(notes)}. {_describe_machine(change)}",
+                why="The median says more about the moment of the run than about the policy.",
+                do=f"{cool} other programs, and measure again.",
+                evidence={"samples": samples, "notes": len(notes), "machine_change": change},
+            )
+
+
+def describe_growth(of: str, grown: Growth, change: float | None = None) -> Finding:
+    """Return the finding on calls of ``of`` that grow; ``change``: of the machine meanwhile, as in `Samples`."""
+    why = "Something grows with each call, such as a history or a list"
+    if change is None and not grown.resets:
+        why += "; or the machine slows down, which heat does until it reaches a level"
+    return warning(
+        rule="calls-grow",
+        title=f"The calls of {of} take longer and longer",
+        found=f"{grown.words}. {_describe_machine(change)}",
+        why=f"{why}. No median stands for such calls.",
+        do="Find what stays from call to call, and limit it or empty it, with reset() between episodes.",
+        evidence={"samples": grown.calls, "resets": grown.resets, "machine_change": change},
+    )
+
+
+def _describe_machine(change: float | None) -> str:
+    if change is None:
+        return "Whether the CPU's clock fell was not looked at."
+    longer = f"{percent(abs(change - 1))} {'longer' if change > 1 else 'less'}"
+    return f"A fixed piece of work between the calls took {longer} at the end than at the start."
 
 
 def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
@@ -169,5 +178,19 @@ def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-RULES = (few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
-OF_COMPARISONS = (few_calls_work, other, unseen, inconclusive, unsteady, few_samples, stand_ins)
+def loss_not_finite(result: Result, _: Thresholds) -> Iterator[Finding]:
+    if bad := [measurement for measurement in result.measurements if measurement.losses_not_finite]:
+        named = units.join_names([units.quote(each.name) for each in bad])
+        count = sum(each.losses_not_finite for each in bad)
+        yield warning(
+            rule="loss-not-finite",
+            title=f"The loss of {named} is infinite or not a number",
+            found=f"{units.count(count, 'call')} gave such a loss, of those in the warm-up and after it.",
+            why="A step with such a loss learns nothing, so its speed is of no use.",
+            do="Look for such numbers in the data, lower the learning rate, or train in float32.",
+            evidence={"calls": count, "gain_share": 1.0},  # before all else
+        )
+
+
+RULES = (loss_not_finite, few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (loss_not_finite, few_calls_work, other, unseen, inconclusive, unsteady, few_samples, stand_ins)

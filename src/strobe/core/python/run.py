@@ -49,11 +49,11 @@ def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[
     def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
         target = subject.target
         subject.first_calls(live.stage)
-        if why := one_part(target):
-            subject.notes.append(f"{subject.info.name} is one part: {why}")
         counted = count and bool(target.modules) and not target.opaque
         options = _options(request, counted=counted, depth=depth)
         result, (measured,) = breakdown(subject, ["inference"], options, reporter=live)
+        if (why := one_part(target)) and not any(measurement.components for measurement in result.measurements):
+            result.notes.insert(0, f"{subject.info.name} is one part: {why}")
         return result, measured
 
     return produce_answer(request, work, {"depth": depth, "count": count})

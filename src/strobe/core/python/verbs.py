@@ -86,8 +86,8 @@ def breakdown(
 
     A torch module is cut along its modules. A policy of a known LeRobot type is cut into the parts of its family. So
     are openpi's `PI0Pytorch` and Isaac-GR00T's `Gr00tN1d7`, and the policies that hold them. Any other object is cut
-    along the torch modules among its attributes and their own methods. A function is one part. Code that is compiled
-    already is one part, too, and so is a model of JAX.
+    along the torch modules among its attributes and their own methods. A function is one part, but for what it opens
+    with `strobe.section`. Code that is compiled already is one part, too, and so is a model of JAX.
 
     Args:
         target: what is called, as a variant of `compare`.

@@ -9,7 +9,7 @@ from strobe.core.report.document import Document
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
-from strobe.core.results.call_times import find_filled_calls
+from strobe.core.results.call_times import find_filled_calls, find_own_growth
 from strobe.core.results.data import Summary
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import RANDOM_WEIGHTS
@@ -57,6 +57,8 @@ def answers(result: Result) -> list[str]:
 def _next_step(result: Result, m: Measurement) -> str | None:
     if find_filled_calls(m.samples.values) is not None:
         return "measure the method that makes a chunk, such as predict_action_chunk."
+    if m.losses_not_finite:
+        return None
     todo = next((finding.do for finding in result.findings if finding.rule == "biggest-part"), None)
     if todo:
         return f"{todo[:1].lower()}{todo[1:]}"
@@ -103,6 +105,11 @@ def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
             f"{units.percent(few.calls)} of the calls take {units.percent(few.time)} of the time, "
             f"{units.short_ms(few.each_ms)} ms each. The mean of all calls is {units.short_ms(few.mean_ms)} ms.",
         )
+    if m.losses_not_finite:
+        calls = units.count(m.losses_not_finite, "call")
+        return f"The loss of {work} is infinite or not a number: no time is given.", f"So it was in {calls}."
+    if (grown := find_own_growth(m.samples)) is not None:
+        return f"The calls of {work} take longer and longer.", f"{grown.words}."
     for blocks in m.blocks:
         if (share := _share(m, blocks.total)) >= 0.5:
             inside = f" in {_add_article(blocks.path[-1])}" if blocks.path else ""

@@ -74,7 +74,7 @@ def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
 
 def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[Comparison]) -> str | None:
     verdict, broken = decisive[0].verdict, next((pair for pair in decisive if _is_broken(pair)), None)
-    if verdict.kind == "inconclusive" and verdict.cause not in ("a queue", "no numbers") and broken is None:
+    if verdict.kind == "inconclusive" and verdict.cause not in ("a queue", "no numbers", "no loss") and broken is None:
         return f"close other programs, then repeat with {verdict.longer}."
     known = [pair.agreement for pair in judged if pair.agreement is not None]
     if result.subject.source == RANDOM_WEIGHTS and any(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, listed, optional
+from strobe.core.results.data import Data, Finite, many, optional
 
 Effect = Literal["exact", "rounding", "lossy"]
 JudgedBy = Literal["statistics", "chunks", "motion", "size"]
@@ -28,7 +28,7 @@ class ActionScale(Data):
     decides: list[bool]
     middle: list[Finite] = Field(description="threshold of an on/off dimension, in the action's own units")
     width: list[Finite] = Field(description="distance between the two decisions, in the action's own units")
-    judged_by: list[JudgedBy] = listed(
+    judged_by: list[JudgedBy] = many(
         "where each dimension's σ comes from: dataset statistics, else the baseline's chunks, "
         "else a multiple of their motion, else a share of their size"
     )
@@ -51,7 +51,7 @@ class DimensionAgreement(Data):
     worst: Finite = Field(description="largest absolute error")
     offset: Finite = Field(description="mean error, with its sign: a joint that is always off shows here")
     flips: Finite | None = optional("share of on/off decisions flipped; None if not on/off")
-    along: list[Finite] = listed("RMS error at each action of the chunk, in order")
+    along: list[Finite] = many("RMS error at each action of the chunk, in order")
 
 
 class Agreement(Data):

@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 from strobe.core import slices
 from strobe.core.results.agreement import Agreement, Check, Effect, Outcome, Yardstick
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.data import SCHEMA_VERSION, Data, Figure, Finite, listed, optional
+from strobe.core.results.data import SCHEMA_VERSION, Data, Figure, Finite, many, optional
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Machine, SubjectInfo
@@ -83,7 +83,7 @@ class Answer(Data):
     machine: Machine | None = optional("the measured machine; None if none, or several")
     findings: list[Finding] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
-    caveats: list[str] = listed("notes that limit or contradict the verdict, and are shown with it")
+    caveats: list[str] = many("notes that limit or contradict the verdict, and are shown with it")
 
     @property
     def subject_name(self) -> str:
@@ -168,7 +168,7 @@ class Guarded(Result, ABC):
 
     stacked: ClassVar[bool] = False  # whether each contains those before it, so that the first broken one is to blame
 
-    yardsticks: list[Yardstick] = listed("how far the baseline's own actions change; none of a backbone")
+    yardsticks: list[Yardstick] = many("how far the baseline's own actions change; none of a backbone")
 
     @abstractmethod
     def guarded_actions(self) -> list[Held]:
@@ -200,10 +200,10 @@ class CompareResult(Guarded):
     comparisons: list[Comparison] = Field(default_factory=list)
     operators: Annotated[Any, Recorded("operators")] = None
     python: Annotated[Any, Recorded("python")] = None
-    environments: Annotated[list[Any], Recorded("environments", many=True)] = listed(
+    environments: Annotated[list[Any], Recorded("environments", many=True)] = many(
         "environment of each measurement, if every variant ran in its own Python environment"
     )
-    passes: Annotated[list[Any], Recorded("passes", many=True)] = listed(
+    passes: Annotated[list[Any], Recorded("passes", many=True)] = many(
         "where the pass of each environment first differs from the first one's"
     )
 
@@ -223,13 +223,13 @@ class VerifyResult(Guarded):
     study: Literal["verify"] = "verify"
     recipe: str = Field(description="the file's name")
     guard: str = Field(description="as it was asked for")
-    checks: list[Check] = listed("in the order in which they were made")
+    checks: list[Check] = many("in the order in which they were made")
     limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
     exported: str = Field(default="", description="folder of an exported policy, in place of a recipe")
-    environments: Annotated[list[Any], Recorded("environments", many=True)] = listed(
+    environments: Annotated[list[Any], Recorded("environments", many=True)] = many(
         "the two that were compared with each other, in place of a recipe"
     )
-    passes: Annotated[list[Any], Recorded("passes", many=True)] = listed("where the second one's pass first differs")
+    passes: Annotated[list[Any], Recorded("passes", many=True)] = many("where the second one's pass first differs")
 
     @property
     def has_passed(self) -> bool:

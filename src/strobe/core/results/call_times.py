@@ -8,16 +8,21 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
+from pydantic import Field
+
 from strobe.core.results import units
+from strobe.core.results.data import Data, Finite, Samples
 
 SLOW = 3.0  # times the median: a call that fills the queue; where each second one does, times the lower quartile
 MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no typical call stands for the sum
 MUCH_OF_IT = 0.15  # share of the time in slow calls at equal distances, which a machine's hiccups do not have
 REGULAR = 0.8  # share of equal distances between slow calls
 _FEWEST = 2  # slow calls; one is a hiccup
+_FEWEST_TIMES = 6  # calls, of which less than half may be slow by chance; as many as a verdict needs
 GROWN = 1.2  # last calls over the first ones: less may be a drift of the machine
 EVEN = 1 / 7  # least share of the growth from each quarter to the next: a step has less, and so has heat in its end
 _FEWEST_GROWING = 20
+MACHINE_PART = 0.25  # of what calls grow by: a machine that slows down by as much has a part in it
 _FIRST, _LAST = slice(3), slice(-3, None)  # calls that stand for the first and the last, by their median
 
 
@@ -39,7 +44,7 @@ class Filled(NamedTuple):
 
 def find_filled_calls(times: Sequence[float]) -> Filled | None:
     """Return the few calls that hold much of ``times`` (ms, in order); None if the typical call stands for all."""
-    if len(times) <= _FEWEST:
+    if len(times) < _FEWEST_TIMES:
         return None
     found = _find_slow_calls(times, SLOW * median(times), MUCH_OF_IT)
     return found or _find_slow_calls(times, SLOW * sorted(times)[len(times) // 4], MOST_OF_IT)
@@ -57,13 +62,13 @@ def _find_slow_calls(times: Sequence[float], limit: float, of_regular: float) ->
     return Filled(len(slow) / len(times), share, fmean(times[index] for index in slow), fmean(times))
 
 
-class Growth(NamedTuple):
-    """Calls that take longer and longer, up to the end; ``resets``: after which they began again."""
+class Growth(Data):
+    """Calls that take longer and longer, up to the end."""
 
-    first_ms: float
-    last_ms: float
+    first_ms: Finite = Field(description="median of the first three calls, of those after each reset where that helps")
+    last_ms: Finite = Field(description="median of the last three")
     calls: int
-    resets: int
+    resets: int = Field(description="number of resets after which the calls were as short as at first")
 
     @property
     def words(self) -> str:
@@ -96,4 +101,14 @@ def find_growth(times: Sequence[float], begins: Sequence[int] = ()) -> Growth | 
     noise = 14 * median(abs(after - before) for before, after in pairwise(series)) / count**0.5
     first, last = median(series[_FIRST]), median(series[_LAST])
     uneven = min(steps) <= EVEN * sum(steps)
-    return None if uneven or sum(steps) < noise or last < GROWN * first else Growth(first, last, count, resets)
+    if uneven or sum(steps) < noise or last < GROWN * first:
+        return None
+    return Growth(first_ms=first, last_ms=last, calls=count, resets=resets)
+
+
+def find_own_growth(samples: Samples) -> Growth | None:
+    """Return how calls grow; None where the machine, which was looked at between them, has a part in it."""
+    change, grown = samples.machine_change, find_growth(samples.values)
+    if grown is None or (change is not None and change - 1 >= MACHINE_PART * (grown.last_ms / grown.first_ms - 1)):
+        return None
+    return grown

@@ -16,9 +16,9 @@ class Verdict(Data):
     """Outcome of a comparison. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
 
     kind: Literal["faster", "slower", "no difference shown", "inconclusive"]
-    cause: Literal["noise", "too few", "too short", "a queue", "no numbers"] = Field(
+    cause: Literal["noise", "too few", "too short", "a queue", "no numbers", "no loss"] = Field(
         default="noise",
-        description="why 'inconclusive': wide samples, too few, a run too short, a few slow calls, empty outputs",
+        description="why 'inconclusive': wide samples, too few, too short a run, slow calls, no output, no finite loss",
     )
     ratio: Finite
     interval: Interval

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
-# JSON has no infinities: a figure that could not be computed is None. Within the bound sums and squares are finite too.
+# JSON has no infinities: a figure that could not be computed is None. Sums and squares of figures are finite too.
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e100, le=1e100)]
 Size = Annotated[Finite, Field(ge=0)]  # of a time, or of whatever else is never below 0
 
@@ -22,12 +22,12 @@ def optional(description: str) -> Any:
     return Field(default=None, description=description)
 
 
-def listed(description: str) -> Any:
+def many(description: str) -> Any:
     """Return a field with a list, which is empty where nothing else is said."""
     return Field(default_factory=list, description=description)
 
 
-def mapped(description: str) -> Any:
+def mapping(description: str) -> Any:
     """Return a field with a dictionary, which is empty where nothing else is said."""
     return Field(default_factory=dict, description=description)
 
@@ -66,7 +66,7 @@ class Summary(Data):
 class Samples(Data):
     """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
 
-    warmup: list[Size] = listed("warm-up samples, excluded from the summary")
+    warmup: list[Size] = many("warm-up samples, excluded from the summary")
     values: list[Size]
     summary: Summary
     longest_state_s: Finite | None = optional(
@@ -75,7 +75,7 @@ class Samples(Data):
     machine_change: Finite | None = optional(
         "time of a fixed piece of work between the last calls ÷ that between the first; None if not known"
     )
-    notes: list[str] = listed("remarks on the samples: drift, throttling, noise")
+    notes: list[str] = many("remarks on the samples: drift, throttling, noise")
 
     def quantile(self, share: float) -> float | None:
         """Return what a ``share`` of the values does not exceed, in between in proportion; None without values."""

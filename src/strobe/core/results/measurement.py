@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Samples, Summary, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Samples, Summary, many, mapping, optional
 from strobe.core.results.traits import Traits
 
 
@@ -16,7 +16,7 @@ class PartLimit(Data):
 
     part: str = Field(description="a name as in a ladder's parts; 'other' for the time in no named part")
     ms: Finite = Field(description="median per iteration")
-    gflop: dict[str, Finite] = mapped("dtype of the products → GFLOP per iteration")
+    gflop: dict[str, Finite] = mapping("dtype of the products → GFLOP per iteration")
     moved_bytes: int | None = optional("minimum bytes read and written per iteration; None if not counted")
     compute_ms: Finite = Field(description="time of its matrix products at the ceilings of their dtypes")
     memory_ms: Finite = Field(description="time of its bytes at the memory ceiling; 0 if either is unknown")
@@ -38,7 +38,7 @@ class Limit(Data):
     parts: list[PartLimit] = Field(description="all parts, which add up to the whole")
     ceiling_share: Finite = Field(description="time of the products at their ceilings ÷ the measured time, 0 to 1")
     least_ms: Finite = Field(description="minimum time: the sum over the parts")
-    lower: list[Lower] = listed("dtypes with a lower minimum time, widest first")
+    lower: list[Lower] = many("dtypes with a lower minimum time, widest first")
 
 
 class Cadence(Data):
@@ -66,7 +66,7 @@ class Component(Data):
     share: Finite = Field(description="share of the whole, 0 to 1: sum of this part ÷ sum of the whole")
     host_ms: Finite | None = optional("median host time, if `values` are device time")
     gflop: Finite | None = optional("GFLOP per iteration; None if not counted")
-    gflop_by_dtype: dict[str, Finite] = mapped("GFLOP by dtype of the matrix products")
+    gflop_by_dtype: dict[str, Finite] = mapping("GFLOP by dtype of the matrix products")
     moved_bytes: int | None = optional(
         "minimum bytes per iteration: inputs and weights once, plus outputs; None if not counted"
     )
@@ -147,7 +147,7 @@ class CompiledPlace(Data):
     times: int = Field(default=1, description="number of compilations, one that a limit refused included")
     late: int = Field(default=0, description="recompilations after the warm-up, in measured calls")
     limit: str = Field(default="", description="limit that recompiling reached: 'recompile_limit=8'; else empty")
-    reasons: list[str] = listed("torch's reasons or failed guards, a few that differ")
+    reasons: list[str] = many("torch's reasons or failed guards, a few that differ")
 
 
 class Compilation(Data):
@@ -157,7 +157,7 @@ class Compilation(Data):
     compile_s: Finite | None = optional("seconds of compiling; None if torch does not tell")
     capture_s: Finite = Field(default=0.0, description="seconds of capturing CUDA graphs")
     warmup_s: Finite = Field(default=0.0, description="seconds of the warm-up samples without those")
-    places: list[CompiledPlace] = listed("those with the most compilations first")
+    places: list[CompiledPlace] = many("those with the most compilations first")
     unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; else empty")
 
     def select_places(self, *kinds: What) -> list[CompiledPlace]:
@@ -188,15 +188,16 @@ class Measurement(Data):
     clock: Literal["host", "device"] = Field(default="host", description="clock behind the samples and components")
     samples: Samples
     components: list[Component] = Field(default_factory=list)
-    blocks: list[Blocks] = listed("blocks of each part that is made of similar blocks")
+    blocks: list[Blocks] = many("blocks of each part that is made of similar blocks")
     memory: Memory = Field(default_factory=Memory)
-    spans: list[Span] = listed("spans of the iteration nearest the median")
+    spans: list[Span] = many("spans of the iteration nearest the median")
     traits: Traits = Field(default_factory=Traits)
-    unseen: dict[str, str] = mapped("section or probe that could not be timed → why (compiled, captured …)")
+    unseen: dict[str, str] = mapping("section or probe that could not be timed → why (compiled, captured …)")
     limit: Limit | None = optional("minimum time; None if FLOP or the ceiling are unknown")
     cadence: Cadence | None = optional("pace of the calls; None if they were back to back")
     compilation: Compilation | None = optional("what torch.compile did; None if nothing was")
     energy: Energy | None = optional("energy of a call; None if nobody looked")
+    losses_not_finite: int = Field(default=0, description="training passes with an infinite loss, or one not a number")
     notes: list[str] = Field(default_factory=list)
 
 

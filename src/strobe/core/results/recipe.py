@@ -12,7 +12,7 @@ from pydantic import Field
 
 from strobe.core.errors import UserError
 from strobe.core.results.agreement import Agreement, Effect
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 
 VERSION = 1
 NOT_USED = "strobe_recipe_not_used"  # attribute of a log record: why a robot's process did not use a recipe, in words
@@ -60,9 +60,9 @@ class Recipe(Data):
     episodes: RecipeEpisodes | None = optional("paired episodes in a simulator, if requested")
     baseline_ms: Finite | None = optional("median time of one chunk of the baseline")
     ms: Finite | None = optional("median time of one chunk of the treated policy")
-    rungs: list[RecipeRung] = listed("what each treatment gained, in order")
+    rungs: list[RecipeRung] = many("what each treatment gained, in order")
     device_name: str = ""
-    versions: dict[str, str] = mapped("versions of strobe, lerobot, transformers and torch")
+    versions: dict[str, str] = mapping("versions of strobe, lerobot, transformers and torch")
     command: str = Field(default="", description="the command that found the recipe")
     made: datetime = Field(default_factory=lambda: datetime.now(timezone.utc).replace(microsecond=0))
 

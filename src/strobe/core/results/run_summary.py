@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Summary, listed, optional
+from strobe.core.results.data import Data, Finite, Summary, many, optional
 
 FORMAT = 1  # a summary of another format is made again
 
@@ -59,4 +59,4 @@ class RunSummary(Data):
         description="the machine, in words; empty without measurements, or if several machines were measured"
     )
     subject: SubjectSummary | None = optional("the measured subject; None if there is none")
-    measurements: list[MeasurementSummary] = listed("measurements with samples")
+    measurements: list[MeasurementSummary] = many("measurements with samples")

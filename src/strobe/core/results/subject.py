@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 
 RANDOM_WEIGHTS = "random weights"  # `SubjectInfo.source` of a subject without a checkpoint
 
@@ -20,12 +20,12 @@ class SubjectInfo(Data):
     size: Literal["full", "tiny"] = "full"
     parameters: int
     weight_bytes: int
-    dtypes: dict[str, int] = mapped("dtype → number of parameters")
+    dtypes: dict[str, int] = mapping("dtype → number of parameters")
     inputs: str = Field(description="where the observations come from, in words")
-    stand_ins: list[str] = listed("placeholders for things that this machine lacks")
+    stand_ins: list[str] = many("placeholders for things that this machine lacks")
     anatomy: str = Field(default="modules", description="anatomy that named the parts; 'modules' without one")
     compilable: bool = Field(default=False, description="LeRobot has a setting that compiles it: `compile_model`")
-    packages: dict[str, str] = mapped(
+    packages: dict[str, str] = mapping(
         "distribution → version of packages of others that the policy and the record of its family come "
         "from; empty in results from before there was this field"
     )
@@ -37,7 +37,7 @@ class SubjectInfo(Data):
 class Ceiling(Data):
     """Highest rates that this machine was measured to reach, in the same run."""
 
-    gflops: dict[str, Finite] = mapped("dtype name → GFLOP/s of a large matrix product (of integers: GOP/s)")
+    gflops: dict[str, Finite] = mapping("dtype name → GFLOP/s of a large matrix product (of integers: GOP/s)")
     vector_gflops: Finite | None = optional("GFLOP/s of an elementwise float32 multiply-add on data in the cache")
     memory_gbps: Finite | None = optional(
         "GB/s (1e9 bytes) read + written by a large stream: the faster of a copy and a triad; older "
@@ -57,6 +57,6 @@ class Machine(Data):
     device: str = Field(description="torch device, e.g. 'cpu', 'cuda:0'")
     device_name: str
     device_memory_bytes: int | None = None
-    power: dict[str, str] = mapped("governor, clocks, limits and temperatures")
+    power: dict[str, str] = mapping("governor, clocks, limits and temperatures")
     versions: dict[str, str] = Field(default_factory=dict)
     ceiling: Ceiling = Field(default_factory=lambda: Ceiling())

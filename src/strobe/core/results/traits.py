@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 from strobe.core.results.units import count
 
 Value = str | int | float | bool | None
@@ -49,21 +49,21 @@ class TreatmentTraits(Record):
     value: Value = optional("value of the key; for amp=auto the resulting dtype")
     part: str = Field(default="", description="path of the treated module; '' for the whole")
     builds: Builds = ""
-    settings: dict[str, Value] = mapped("for the key 'policy': changed fields of the policy's config")
+    settings: dict[str, Value] = mapping("for the key 'policy': changed fields of the policy's config")
     rtc: RealTimeChunking | None = optional("settings of RTC, for the key 'rtc'")
     precision: str = Field(default="", description="dtype in which an engine computes")
     build_s: Finite | None = optional("seconds to build its engines")
     from_cache: bool | None = optional("all engines came from the cache")
     engines: int | None = optional("number of TensorRT engines that it was cut into")
     torch_partitions: int | None = optional("parts between these engines that torch computes")
-    torch_operators: list[str] = listed("torch's operators in these, each once")
+    torch_operators: list[str] = many("torch's operators in these, each once")
     captures: int | None = optional("CUDA graphs captured so far: one for each shape of inputs")
     capture_s: Finite | None = optional("seconds of these captures with their warm-ups")
     layers: int | None = optional("number of quantised layers")
-    left_out: list[str] = listed("layers that could not be quantised, with the reason")
+    left_out: list[str] = many("layers that could not be quantised, with the reason")
     lerobot_flag: str = Field(default="", description="the flag of lerobot-train that does the same")
     package: str = Field(default="", description="name and version of the package of others that brings it")
-    notes: Facts = mapped("for display only: notes of a treatment from another package")
+    notes: Facts = mapping("for display only: notes of a treatment from another package")
 
     def labelled_values(self) -> Facts:
         """Return its values by the labels that reports show."""
@@ -195,7 +195,7 @@ class Traits(Record):
     """The run as rules and studies decide by it, in typed fields; None and '' for what does not apply."""
 
     recipe: str = Field(default="", title="recipe", description="file of the applied treatments")
-    treatments: list[TreatmentTraits] = listed("treatments, in the order in which they were applied")
+    treatments: list[TreatmentTraits] = many("treatments, in the order in which they were applied")
     device: str = Field(default="", title="device", description="torch's name of the device")
     batch_size: int | None = Field(default=None, title="batch size")
     policy: PolicyTraits | None = None
@@ -207,7 +207,7 @@ class Traits(Record):
         default=None, title="trained share", description="share of the policy's parameters that is trained, 0 to 1"
     )
     build_s: Finite | None = Field(default=None, title="build s", description="extra seconds of the first call")
-    notes: Facts = mapped("for display only: what no field above holds")
+    notes: Facts = mapping("for display only: what no field above holds")
 
     def treatment(self, key: str) -> TreatmentTraits | None:
         """Return the treatment written ``key``; of several, the one that was applied last."""

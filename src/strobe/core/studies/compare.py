@@ -11,8 +11,9 @@ from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, record_ju
 from strobe.core.measure.sampling import Collected
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.measure.verdicts import LEVEL
-from strobe.core.results.agreement import Effect
+from strobe.core.results.agreement import Check, Effect
 from strobe.core.results.answer import CompareResult
+from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.action_check import SHARE, ActionCheck, action_time_limit, check_actions, check_features
 from strobe.core.studies.shared.gradients import gradients
@@ -20,6 +21,7 @@ from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, Session
 from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES, judge
 from strobe.core.studies.shared.progress import Reporter, Silent
+from strobe.core.studies.verify_outputs import IN_ROW, judge_in_row
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import Target
 from strobe.core.subjects.subject import ActingSubject, Phase, Subject
@@ -83,7 +85,7 @@ def compare(
     level = bonferroni(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
     if not by_effect:
-        _judge_by_request(result, guards.requested if guards is not None else None)
+        _judge_by_request(result, subject, guards.requested if guards is not None else None)
     elif phase == "inference":
         _judge_by_effect(result, measured, check, guards or Guards(kind=subject.returns))
     if phase != "inference" and result.status == "complete" and (acting := subject.acting) is not None:
@@ -123,15 +125,28 @@ def _compare_gradients(
         )
 
 
-def _judge_by_request(result: CompareResult, guard: Guard | None) -> None:
+def _judge_by_request(result: CompareResult, subject: Subject, guard: Guard | None) -> None:
     for comparison in result.comparisons:
         agreement = comparison.agreement
         if guard is not None:
             comparison.guard = str(guard)
             comparison.unjudged = "one of the two returns no numbers" if agreement is None else None
             record_judgement(comparison, guard)
+            if not comparison.broken and isinstance(subject, CallableSubject) and result.status == "complete":
+                names = (comparison.baseline, comparison.candidate)
+                first, second = (each for name in names for each in subject.targets if each.name == name)
+                if first.before or second.before:
+                    _record_row(comparison, judge_in_row(subject, first, second, guard))
         elif agreement is not None:
             add_note(agreement, NO_GUARD)
+
+
+def _record_row(comparison: Comparison, row: Check) -> None:
+    if row.broken:
+        comparison.agreement = row.agreement or comparison.agreement
+        comparison.broken = f"in calls in a row, without a reset between them: {row.broken}"
+    elif comparison.agreement is not None:
+        add_note(comparison.agreement, f"{IN_ROW} more calls were made in a row, without a reset between them")
 
 
 def _judge_by_effect(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:

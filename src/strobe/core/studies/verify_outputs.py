@@ -27,6 +27,8 @@ from strobe.core.subjects.outputs import Numbers, extract_numbers, note_uncompar
 from strobe.core.treatments.recipe import RecipeTreatment, check_groups, make_treatments
 from strobe.core.treatments.treatment import Variant
 
+IN_ROW = 4  # calls without a reset between them
+
 
 class _CallError(Exception):
     """A call failed with the treatments on, and did not without."""
@@ -52,7 +54,7 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
     reporter.stage(title)
     steps, rows = Steps(reporter, "inputs"), [[index] for index in range(len(subject.inputs))]
     if first.before or second.before:
-        rows.append([*range(max(len(subject.inputs), FEWEST))])  # what is kept from one call shows in the next
+        rows.append([*range(max(len(subject.inputs), IN_ROW))])  # what is kept from one call shows in the next
     try:
         for done, row in enumerate(rows, 1):
             expected = _numbers(subject, first, row)
@@ -78,6 +80,21 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
             add_note(check.agreement, f"{in_row} more calls were made in a row, without a reset between them")
         record_judgement(check, guard)
     return result
+
+
+def judge_in_row(subject: CallableSubject, first: Target, second: Target, guard: Guard) -> Check:
+    """Judge calls in a row, with a reset before the first of them alone: what is kept from one shows in the next."""
+    check, row = Check(name=second.name, treatments=[], effect="lossy", guard=str(guard)), range(IN_ROW)
+    try:
+        pairs = list(zip(_numbers(subject, first, row), _numbers(subject, second, row), strict=True))
+    except UserError as error:
+        check.broken = str(error)
+        return check
+    if alike := _comparable_numbers(check, pairs, first.name):
+        check.agreement = agree(*alike)
+        check.agreement.of = "outputs"
+        record_judgement(check, guard)
+    return check
 
 
 def verify_recipe(
@@ -113,7 +130,7 @@ def verify_recipe(
     try:
         reporter.stage("the baseline's outputs")
         reference = _reference(subject, max(count, len(subject.inputs)), len(groups) * passes, seconds, reporter)
-        in_row = max(len(subject.inputs), FEWEST) if subject.target.before else 0
+        in_row = max(len(subject.inputs), IN_ROW) if subject.target.before else 0
         episode = _numbers(subject, subject.target, range(in_row))
         if len(reference) < max(count, len(subject.inputs)):
             looked_at = f"{len(reference)} of {max(count, len(subject.inputs))} calls were looked at"

@@ -22,6 +22,7 @@ from strobe.core.measure.agreement import agree
 from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.measure.guard import Of
 from strobe.core.measure.time_limit import TimeUpError
+from strobe.core.results import units
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import CallTraits, Traits
 from strobe.core.slices import Offer
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from strobe.core.results.agreement import Agreement
 
 _MOST = 300  # characters of an error's own words
+HANGS_MS, HANGS = 1000.0, 10.0  # a first call of more than that, and than so many times a later one, is far beyond
 
 
 @dataclass
@@ -175,10 +177,12 @@ class CallableSubject(Abilities):
         compiling = CompileWatch()
         for target in targets or self.targets:
             reporter(f"first calls of {target.name}")
+            took_ms: list[float] = []
             with self.switch_target(target):
                 for index in wanted:
                     before = self.input_digest(index)
                     output = self.output(index)
+                    took_ms.append(self.latest.took_ms or 0.0)
                     if list_unfinished_arrays():
                         self._keeps.add(target.name)
                     if self.input_digest(index) != before:
@@ -187,6 +191,9 @@ class CallableSubject(Abilities):
                         )
                     self._waits[target.name] = self._waits.get(target.name, False) or may_be_computing(output)
                 self._note(target)
+            if took_ms[0] > max(HANGS_MS, HANGS * (self.latest.took_ms or 0.0)):
+                seconds = f"{took_ms[0] / 1e3:.3g} s, and a later one {units.short_ms(self.latest.took_ms or 0.0)} ms"
+                self.notes.append(f"the first call of {target.name} took {seconds}: it is in no figure")
             compiling.look(self._compiled.setdefault(target.name, CompileLog()), -1)
 
     def compiled_before(self, name: str) -> CompileLog:

@@ -16,6 +16,7 @@ from itertools import count, cycle
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strobe.core.errors import UserError, error_line
+from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -166,6 +167,9 @@ class Treated:
         weights, counts = list(each.values()), [one._version for one in each.values()]
         held = [held for module in top.modules() for held in (module._parameters, module._modules)]
         places = [(among, name, one) for among in held for name, one in among.items()]
+        if isinstance(self.subject, CallableSubject) and "" not in self.subject.target.modules:
+            target = self.subject.target
+            places += [(vars(target.owner), name, one) for name, one in target.modules.items()]
         turns = len(weights) // SHARE + 1
         self._samples = [Samples(weights[at::turns]) for at in range(turns)]
         shares = cycle([(places[at::turns], samples) for at, samples in enumerate(self._samples)])

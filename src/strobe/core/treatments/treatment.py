@@ -124,6 +124,9 @@ class Treatment(ABC):
     def join_recipe(self) -> None:  # noqa: B027  # most treatments are the same in a recipe
         """Called once if a recipe holds it, before it is applied: what it needs may come after the policy is loaded."""
 
+    def check_device(self, device: torch.device) -> None:  # noqa: B027  # most treatments work on any
+        """Raise UserError if it does not work on ``device``, or lacks a package; asked before a subject is loaded."""
+
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""

@@ -59,7 +59,10 @@ FAMILY = Family(
         defaults={"num_inference_steps": 10},
     ),
     capabilities=(
-        Parts(seeing={"image encoder": "diffusion.rgb_encoder"}),
+        Parts(
+            seeing={"image encoder": "diffusion.rgb_encoder"},
+            sampling={"diffusion.unet": "diffusion.conditional_sample"},
+        ),
         LiveFields(steps="num_inference_steps", every_step="num_train_timesteps"),
         Graphs(whole=("diffusion", "generate_actions")),
         InputFacts(stacked=True, any_image_size=True),

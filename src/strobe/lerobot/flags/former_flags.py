@@ -173,7 +173,8 @@ SCRIPTS = {
     "add_rtc_profiling": ("rtc-toolkit", "breakdown --policy.path=FOLDER --rtc.execution_horizon=20 --depth=2"),
     "benchmark_forward_pass": (
         "act-relative-rtc",
-        "breakdown --policy.type=act_relative_rtc --phases='[training forward]'",
+        "breakdown --policy.type=act_relative_rtc --policy.chunk_size=50 --policy.dim_model=256 "
+        "--policy.n_encoder_layers=4 --phases='[training forward]'",
     ),
     "eval_with_real_robot_profiled": ("rtc-toolkit", "rollout -- --policy.path=FOLDER --inference.type=rtc"),
     "libero_eval_full_optimized": ("pi05-libero", "evaluate --policy.path=FOLDER --env.type=libero --steps=10,5,3,2,1"),
@@ -201,14 +202,15 @@ def _translate(command: str, *own: str, argv: Sequence[str]) -> str:
     given = {flag.partition("=")[0].replace("-", "_") for flag in argv}
     asked = [flag for flag in own if flag == "--" or any(word in flag for word in (".type=", "phases=", "profile="))]
     meant = [*(flag for flag in asked if flag.partition("=")[0].replace("-", "_") not in given), *argv]
-    run = slices.load(slices.commands()[command].module).run
+    run, said = slices.load(slices.commands()[command].module).run, ""
     try:
         with call_ahead_of_imports(stop):
             read_all(command, run.read or partial(parse, run.config), meant)
     except UserError as error:
-        if str(error):
+        if "Corrected: " in str(error):
             return str(error)
-    return f"Corrected: strobe {shlex.join([command, *meant])}"
+        said = f"{error}\n" if str(error) else ""  # such as a data set that is not there
+    return f"{said}Corrected: strobe {shlex.join([command, *meant])}"
 
 
 def hint(name: str, has: Callable[[str], bool]) -> Hint | None:

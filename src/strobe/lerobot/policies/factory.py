@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.core.devices.accelerators import generators_restored
+from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import make_target, one_part
@@ -47,6 +47,7 @@ def load(factory: str, *, seed: int = 0, device: str | None = None) -> CallableS
     """
     named = f"--policy.factory={factory}"
     where, name = split_factory(factory)
+    check_device(device)
     with _neighbours_importable(where):
         make = _function(_module(where, named), name, named)
         with generators_restored(torch.device("cpu")):

@@ -6,12 +6,14 @@ Times are nanoseconds of one clock. Nothing here knows how they were recorded.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
+from strobe.core.results.call_times import find_growth
 from strobe.core.results.data import Interval, Quantiles
 from strobe.loops.results.motion import Jump
 from strobe.loops.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
@@ -149,18 +151,19 @@ def late_part(ticks: Sequence[Tick], late: Sequence[Tick]) -> tuple[str, float |
     return name, mean(late, name)
 
 
-def inference(calls: Sequence[Call], hz: float) -> Inference | None:
-    """The calls' latency and delays at ``hz`` actions per second; None without calls."""
+def inference(calls: Sequence[Call], hz: float, resets_ns: Sequence[int] = ()) -> Inference | None:
+    """The calls' latency and delays at ``hz`` actions per second, and growth between resets; None without calls."""
     if not calls:
         return None
     lengths = [call.length for call in calls if call.length is not None]
-    later = calls[1:]
+    later, starts = calls[1:], [call.start_ns for call in calls]
     return Inference(
         calls=len(calls),
         chunk=max(lengths) if lengths else None,
         first_ms=calls[0].ms,
         latency=quantiles([call.ms for call in later]) if later else None,
         delays=delays(calls, hz),
+        growth=find_growth([call.ms for call in calls], [bisect_left(starts, at) for at in resets_ns]),
         useless=sum(call.after == 0 for call in calls),
     )
 

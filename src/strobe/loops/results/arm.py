@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Quantiles, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Quantiles, many, mapping, optional
 
 
 class Bus(Data):
@@ -43,9 +43,9 @@ class Rehearsal(Data):
     frames: str = Field(description="source of the camera frames")
     calibration: str = Field(description="calibration that the servos' registers agree with")
     latency_ms: Finite = Field(description="milliseconds that the emulated adapter adds to each answer")
-    planted: list[str] = listed("requested faults")
-    struck: dict[str, int] = mapped("fault → number of bus requests that it struck")
-    arms: dict[str, list[ServoLeft]] = mapped("state of the servos at the end, by arm")
+    planted: list[str] = many("requested faults")
+    struck: dict[str, int] = mapping("fault → number of bus requests that it struck")
+    arms: dict[str, list[ServoLeft]] = mapping("state of the servos at the end, by arm")
     goals: int = Field(default=0, description="number of goals sent to the servos of all arms")
     ended: str | None = optional("why the emulated arm could not report its final state")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval, listed, optional
+from strobe.core.results.data import Data, Finite, Interval, many, optional
 
 
 class FirstAction(Data):
@@ -45,7 +45,7 @@ class FirstJump(Data):
     episodes: int = Field(default=0, description="number of episodes on whose first frame a chunk was predicted")
     joints: list[JointJump] = Field(default_factory=list)
     run: str | None = optional("folder of a rollout or a rehearsal; None without one")
-    unjudged: list[str] = listed("what was not judged, and why")
+    unjudged: list[str] = many("what was not judged, and why")
 
 
 class Motion(Data):

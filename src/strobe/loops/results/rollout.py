@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Result
+from strobe.core.results.call_times import Growth
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Figure, Finite, Quantiles, listed, optional
+from strobe.core.results.data import Data, Figure, Finite, Quantiles, many, optional
 from strobe.core.results.measurement import Measurement
 from strobe.loops.results.arm import Bus, Rehearsal
 from strobe.loops.results.motion import FirstAction
@@ -76,7 +77,7 @@ class Remote(Data):
     decisions: Decisions | None = None
     trips: int = 0
     empty: int = Field(default=0, description="answers without a chunk")
-    failures: list[Failure] = listed("failures, most frequent first")
+    failures: list[Failure] = many("failures, most frequent first")
     trip: Quantiles | None = optional("milliseconds; without the first trip if there are more")
     steps: list[Step] = Field(default_factory=list)
     packing: Finite | None = optional("share of round trips spent on pickling")
@@ -131,7 +132,7 @@ class Bench(Data):
     times: list[CallTimes]
     period_ms: Finite | None = optional("milliseconds from call to call at the robot's pace")
     verdict: Verdict | None = optional("robot against bench, back to back; None without a bench")
-    shares: list[Share] = listed("shares of the difference, largest first; they sum to it")
+    shares: list[Share] = many("shares of the difference, largest first; they sum to it")
 
     def call_times(self, place: Place) -> CallTimes | None:
         """Return the times at ``place``; None without calls there."""
@@ -171,6 +172,7 @@ class Inference(Data):
     first_ms: Finite = Field(description="latency of the first call, from its observation to its actions in the queue")
     latency: Quantiles | None = optional("milliseconds for all later calls; None without any")
     delays: Delays | None = optional("delays of Real-Time Chunking, with two calls or more")
+    growth: Growth | None = optional("how the calls take longer and longer; None: they do not")
     useless: int = Field(default=0, description="chunks whose actions were all past when they arrived")
     errors: str | None = optional("last error of the inference thread, if it gave up")
 
@@ -272,7 +274,7 @@ class NotFinite(Data):
 
     read: int = Field(description="ticks whose position, as read from the robot, was not finite")
     sent: int = Field(description="ticks whose action was not finite")
-    joints: list[str] = listed("joints concerned")
+    joints: list[str] = many("joints concerned")
 
 
 class WildCommand(Data):
@@ -307,13 +309,13 @@ class Recording(Data):
 class Series(Data):
     """Ticks and calls over time. Long series are thinned: of neighbouring entries the worst remains."""
 
-    at_s: list[Finite] = listed("start of each tick since the first")
+    at_s: list[Finite] = many("start of each tick since the first")
     period_ms: list[Finite | None] = Field(default_factory=list)
     work_ms: list[Finite] = Field(default_factory=list)
     depth: list[int | None] = Field(default_factory=list)
     age_ms: list[Finite | None] = Field(default_factory=list)
     starved: list[bool] = Field(default_factory=list)
-    call_at_s: list[Finite] = listed("start of each call since the first tick")
+    call_at_s: list[Finite] = many("start of each call since the first tick")
     call_ms: list[Finite] = Field(default_factory=list)
 
 
@@ -350,13 +352,13 @@ class Rollout(Data):
         "by joint; empty without an action or positions; None in older runs"
     )
     seams: list[JointSeam] = Field(default_factory=list)
-    tracking: list[JointTracking] = listed("empty if the robot reports no positions")
+    tracking: list[JointTracking] = many("empty if the robot reports no positions")
     cameras: list[Camera] = Field(default_factory=list)
     bus: Bus | None = optional("motor bus, with several arms the worst one; None if no read was seen")
-    buses: list[Bus] = listed("motor bus of each arm, with several arms")
+    buses: list[Bus] = many("motor bus of each arm, with several arms")
     turns: Turns | None = optional("use of the CPUs; Linux only")
     scheduling: Scheduling | None = optional("scheduling of the control thread; Linux only")
-    stalls: list[Stall] = listed("stalls, longest first")
+    stalls: list[Stall] = many("stalls, longest first")
     not_finite: NotFinite | None = optional("NaN or infinite joints; None if not recorded")
     wild: list[WildCommand] | None = optional("by joint; None if no range or motion is known")
     rehearsal: Rehearsal | None = optional("emulated arm; None for a run on a robot")

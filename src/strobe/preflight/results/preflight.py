@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, Interval, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Interval, many, mapping, optional
 from strobe.loops.results.motion import FirstJump
 from strobe.preflight.results.wiring import Wiring
 
@@ -51,7 +51,7 @@ class DimensionError(Data):
     rms: Finite = Field(description="σ: root mean square of the errors")
     offset: Finite = Field(description="σ: mean error, with its sign")
     explained: Finite | None = Field(description="1 − MSE / MSE of the mean action; None if the dimension never moves")
-    naive: dict[str, Finite] = mapped("yardstick → σ: root mean square of the errors")
+    naive: dict[str, Finite] = mapping("yardstick → σ: root mean square of the errors")
 
 
 class PartErrors(Data):
@@ -110,15 +110,15 @@ class OpenLoop(Data):
     fps: Finite = Field(default=0.0, description="frame rate of the data set (Hz)")
     seconds: Finite = Field(default=0.0, description="duration, with the hypotheses")
     call_ms: Finite | None = optional("median time of a call from observation to actions, the first call excluded")
-    names: list[str] = listed("names of the action's dimensions; in strips the first")
-    parts: list[PartErrors] = listed("errors by part, all episodes first")
+    names: list[str] = many("names of the action's dimensions; in strips the first")
+    parts: list[PartErrors] = many("errors by part, all episodes first")
     dimensions: list[DimensionError] = Field(default_factory=list)
-    along: list[Finite | None] = listed("σ: RMS error at each action of the chunk")
-    naive_along: dict[str, list[Finite | None]] = mapped("yardstick → σ: RMS error at each action of the chunk")
+    along: list[Finite | None] = many("σ: RMS error at each action of the chunk")
+    naive_along: dict[str, list[Finite | None]] = mapping("yardstick → σ: RMS error at each action of the chunk")
     by_episode: list[EpisodeErrors] = Field(default_factory=list)
     strips: list[Strip] = Field(default_factory=list)
     executed: int = Field(default=0, description="actions per chunk that a robot would execute")
-    ranges: list[ActionRange] = listed("range of these actions in the policy's numbers; empty if none was predicted")
+    ranges: list[ActionRange] = many("range of these actions in the policy's numbers; empty if none was predicted")
     first_jump: FirstJump | None = optional("jump to the first action; None if not judged")
     stopped: bool = Field(default=False, description="Ctrl-C ended it before the last frame")
     unjudged: str | None = optional("why it was not judged, in words; None if it was")
@@ -146,7 +146,7 @@ class Hypothesis(Data):
     outcome: HypothesisOutcome = "not judged"
     why: str | None = optional("reason for the outcome, in words")
     fix: str | None = optional("how to change the wiring accordingly")
-    inputs: list[str] = listed("inputs that it changes; empty if only actions change")
+    inputs: list[str] = many("inputs that it changes; empty if only actions change")
     explained: Finite | None = optional("1 − MSE / MSE of the mean action, under the hypothesis")
     wired: Finite | None = optional("1 − MSE / MSE of the mean action, under the present wiring")
     paired: PairedError | None = optional("error under the hypothesis ÷ under this wiring")
@@ -162,10 +162,10 @@ class PreflightResult(Answer):
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
     refused: str | None = optional("the command that was not started, because of the findings")
-    fixed: list[str] = listed("repairs in a copy of the checkpoint")
+    fixed: list[str] = many("repairs in a copy of the checkpoint")
     unfixed: str | None = optional("why a fixed copy was not written, in words")
     open_loop: OpenLoop | None = optional("errors of its actions on recorded frames; None if only files were read")
-    hypotheses: list[Hypothesis] = listed("hypotheses on the wiring: the claimed one first, then by increasing error")
+    hypotheses: list[Hypothesis] = many("hypotheses on the wiring: the claimed one first, then by increasing error")
 
     @property
     def serious(self) -> int:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, Interval, many, mapping, optional
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.normalisation import READ
 from strobe.motion.results import Motion
@@ -30,11 +30,11 @@ class Lag(Data):
     fps: Finite = Field(description="frame rate of the data set: a tick is 1 / fps seconds")
     run: str | None = optional("folder of a rollout or a rehearsal; None without one")
     run_fps: Finite | None = None
-    frames_run: dict[str, Finite] = mapped("camera → age (ticks) of its frames in the run when they were read")
+    frames_run: dict[str, Finite] = mapping("camera → age (ticks) of its frames in the run when they were read")
     observations_run: Finite | None = optional(
         "median ticks in the run from an observation to the action computed from it"
     )
-    unjudged: list[str] = listed("what was not judged, and why")
+    unjudged: list[str] = many("what was not judged, and why")
 
 
 RangeBasis = Literal["min and max", "q01 and q99", "q10 and q90", "mean ± σ"]
@@ -79,7 +79,7 @@ class Reach(Data):
     unit: str | None = optional("the robot's unit; None if unknown")
     calibration: str | None = optional("file that the limits are read from; None without one")
     capped: bool = Field(default=False, description="--robot.max_relative_target limits each action's step")
-    unjudged: list[str] = listed("what was not judged, and why")
+    unjudged: list[str] = many("what was not judged, and why")
 
 
 Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
@@ -90,7 +90,7 @@ class Normalisation(Data):
     """How a processor normalises a feature, and with which statistics."""
 
     mode: str = Field(description="LeRobot's mode: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
-    statistics: dict[str, list[Finite | None]] = mapped(
+    statistics: dict[str, list[Finite | None]] = mapping(
         "statistic → a number per dimension (of an image: channel), None if it is not a number; empty if "
         "the processor has none for the feature"
     )
@@ -114,8 +114,8 @@ class Feature(Data):
     shape: list[int] = Field(description="shape; for an image channels, height, width")
     dtype: str = ""
     unit: str | None = optional("unit of most dimensions; None if the place does not say")
-    units: list[str] = listed("unit of each dimension; empty if they are not known")
-    dimensions: list[str] = listed("names of the dimensions, in order; empty if there are none")
+    units: list[str] = many("unit of each dimension; empty if they are not known")
+    dimensions: list[str] = many("names of the dimensions, in order; empty if there are none")
     normalisation: Normalisation | None = None
 
 
@@ -139,7 +139,7 @@ class WiredFeature(Data):
     name: str
     kind: FeatureKind
     ends: dict[Place, Feature]
-    frames: dict[str, list[Finite | None]] = mapped(
+    frames: dict[str, list[Finite | None]] = mapping(
         "statistics of all frames of the data set, as the policy takes them: of relative actions if it "
         "has these; empty if the frames were not read"
     )
@@ -203,11 +203,11 @@ class Weights(Data):
     """The names in the header of the weights' file; the weights themselves were not read."""
 
     tensors: int
-    statistics: list[str] = listed("statistics inside the weights, as LeRobot before 0.4 saved them")
-    compiled: list[str] = listed("names that torch.compile has changed")
+    statistics: list[str] = many("statistics inside the weights, as LeRobot before 0.4 saved them")
+    compiled: list[str] = many("names that torch.compile has changed")
     missing: list[str] | None = optional("weights of the policy that the file lacks; None if not compared")
     unexpected: list[str] | None = optional("weights in the file that the policy lacks, statistics excluded")
-    reshaped: list[str] = listed("weights with another shape in the file")
+    reshaped: list[str] = many("weights with another shape in the file")
 
 
 class Camera(Data):
@@ -241,7 +241,7 @@ class Timing(Data):
     execution_horizon: int | None = optional("execution horizon of RTC")
     data_fps: Finite | None = None
     loop_fps: Finite | None = None
-    camera_fps: dict[str, Finite] = mapped("frame rates of the robot's cameras")
+    camera_fps: dict[str, Finite] = mapping("frame rates of the robot's cameras")
     steps: int | None = optional("denoising steps per chunk; None if the config has none")
     steps_field: str | None = optional("name of the config field with the denoising steps")
     call: CallTime | None = optional("measured calls; None if there are none")
@@ -262,7 +262,7 @@ class Prompt(Data):
 
     reads_words: bool
     given: str | None = optional("task given to the loop; None without a loop")
-    tasks: list[str] = listed("tasks of the data set")
+    tasks: list[str] = many("tasks of the data set")
     most_tokens: int | None = optional("the tokenizer's max_length; None if it has none")
     cut: list[CutPrompt] | None = optional("cut prompts; None if the tokens were not counted")
     uncounted: str | None = optional("why the tokens were not counted, in words")
@@ -296,8 +296,8 @@ class FedImage(Data):
     camera: str = Field(description="the robot's name for the camera")
     mean: list[Finite] = Field(description="mean of each channel, 0 to 1 where LeRobot is given bytes")
     spread: list[Finite] = Field(description="standard deviation of each channel")
-    trained_mean: list[Finite] = listed("means of the training's images, by the statistics; empty if there are none")
-    trained_spread: list[Finite] = listed("standard deviations of those images")
+    trained_mean: list[Finite] = many("means of the training's images, by the statistics; empty if there are none")
+    trained_spread: list[Finite] = many("standard deviations of those images")
     unjudged: str | None = optional("why it was not compared with the training's images; None if it was")
     pattern: bool = Field(default=False, description="the test pattern of a rehearsal, which is not judged at all")
 
@@ -308,22 +308,22 @@ class Wiring(Data):
     policy: str = Field(description="LeRobot's type of the policy")
     sources: dict[Place, str] = Field(description="file or folder behind each place")
     wires: list[WiredFeature]
-    order: list[str] = listed("names of the action's dimensions in the policy's training")
+    order: list[str] = many("names of the action's dimensions in the policy's training")
     engine: Literal["sync", "rtc"] | None = optional("inference engine; None without a rollout")
-    rename: dict[str, str] = mapped("name in the inputs → name that the policy knows")
+    rename: dict[str, str] = mapping("name in the inputs → name that the policy knows")
     weights: Weights | None = None
     cameras: list[Camera] = Field(default_factory=list)
-    empty_cameras: list[str] = listed("images of the policy that LeRobot fills in itself (empty_cameras)")
+    empty_cameras: list[str] = many("images of the policy that LeRobot fills in itself (empty_cameras)")
     timing: Timing = Field(default_factory=Timing)
     prompt: Prompt | None = None
-    unknown_fields: list[str] = listed("fields of the policy's config that the installed LeRobot does not know")
+    unknown_fields: list[str] = many("fields of the policy's config that the installed LeRobot does not know")
     device: str | None = optional("device named by the config or a flag")
     device_here: DeviceHere | None = optional("state of that device; None if no device is named")
     guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="the config compiles the policy")
     rollout_compiles: bool | None = optional("the rollout compiles; None without a rollout")
-    orphans: dict[Place, list[str]] = mapped("names with statistics in a processor but without a feature")
-    unread: list[str] = listed("what could not be read, and why")
+    orphans: dict[Place, list[str]] = mapping("names with statistics in a processor but without a feature")
+    unread: list[str] = many("what could not be read, and why")
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
     reach: Reach | None = optional("range of the actions; None if the statistics do not give it")
     lag: Lag | None = optional("lags of the recording and of a run; None if they were not looked at")

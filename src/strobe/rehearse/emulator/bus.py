@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from strobe.core.json_text import JsonObject
 from strobe.rehearse import faults as f
 from strobe.rehearse.emulator.calibration import Calibration
-from strobe.rehearse.emulator.dynamixel import X_SERIES, Dynamixel
-from strobe.rehearse.emulator.feetech import STS3215, Feetech
-from strobe.rehearse.emulator.servo import Model, Servo
-from strobe.rehearse.emulator.wire import BusProtocol, BusRequest, Packet
+from strobe_servos.dynamixel import X_SERIES, Dynamixel
+from strobe_servos.feetech import STS3215, Feetech
+from strobe_servos.servo import Model, Servo
+from strobe_servos.wire import BusProtocol, BusRequest, Packet
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import JsonObject, parse_json
+from strobe_servos.servo import TURN, Joint
 
-TURN = 4096  # counts of one turn
 _LAST_ID = 253
-
-
-@dataclass(frozen=True)
-class Joint:
-    """The calibration of one joint, as LeRobot saves it. ``homing_offset`` and the range are counts, 4096 a turn."""
-
-    id: int
-    drive_mode: int = 0
-    homing_offset: int = 0
-    range_min: int = 0
-    range_max: int = TURN - 1
 
 
 Calibration = dict[str, Joint]

@@ -27,8 +27,8 @@ from strobe.core.json_text import JsonObject
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.bus import Bus, Delivery, UnpluggedError, find_brand, make_bus
-from strobe.rehearse.emulator.servo import swing
-from strobe.rehearse.emulator.wire import Packet
+from strobe_servos.servo import swing
+from strobe_servos.wire import Packet
 
 
 class Terminal:

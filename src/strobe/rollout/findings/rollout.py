@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.findings.trust import describe_growth
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, warning
 from strobe.loops.results.rollout import FEW_SEAMS, POLICY_CALL, Inference, Pace, Rollout, RolloutResult
@@ -347,4 +348,12 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-RULES = (lost_events, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)
+def growing_calls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    inference = result.rollout.inference
+    if inference is not None and inference.growth is not None:
+        yield describe_growth("the policy", inference.growth)
+
+
+RULES = (
+    lost_events, growing_calls, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps,
+)  # fmt: skip

@@ -381,14 +381,15 @@ def engine_file(
     engine: Engine,
     precision: str,
     device: torch.device,
+    about: str,
 ) -> Path:
     """Return the file of the engine ``name``, whether it exists or not.
 
-    It depends on weights, shapes, versions, ``device`` and ``precision``.
+    It depends on weights, shapes, versions, ``device`` and ``precision``, and on what ``about`` says.
     """
     digest = hashlib.blake2b(digest_size=16)
     keys = [name, precision, engine.versions(device, precision), _package(part), str(getattr(part, "config", ""))]
-    keys += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
+    keys += [about, repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
     digest.update("\0".join(keys).encode())
     for path, weight in [*part.named_parameters(), *part.named_buffers()]:
         digest.update(f"{path} {tuple(weight.shape)} {weight.dtype}".encode())

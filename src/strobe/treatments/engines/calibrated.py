@@ -28,8 +28,10 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment
 from strobe.treatments.engines.backends import FP8, INT8, MODELOPT, Run, require_nncf
-from strobe.treatments.engines.engine import ENTRY as ENGINE
-from strobe.treatments.engines.engine import PartInEngine, find_engine, list_cacheless_parts, slow_to_build
+from strobe.treatments.engines.built import Target
+from strobe.treatments.engines.engine import PartInEngine
+from strobe.treatments.engines.offered import ENTRY as ENGINE
+from strobe.treatments.engines.offered import find_engine, list_cacheless_parts, slow_to_build
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.numbers.quantise import find_quantizable_layers, observe_input_maxima, require_fp8
 
@@ -59,15 +61,21 @@ class _Calibrated(PartInEngine):
         return 0.0 if subject.input_source.kind == "pending" else super()._least(subject)
 
     def _build_engine(
-        self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path
+        self,
+        subject: Subject,
+        target: Target,
+        calls: Sequence[Call],
+        places: Sequence[int],
+        noise: Sequence[Tensor],
+        keep: Path,
     ) -> Run:
         if subject.input_source.kind == "pending":
             raise UserError(
                 f"'{self.part}' in {self.precision} is calibrated on observations, and this machine has no such "
                 "engine: run strobe verify RECIPE with --dataset.root=FOLDER here first"
             )
-        with self._calibrated_layers(subject, part):
-            return super()._build_engine(subject, part, calls, places, keep)
+        with self._calibrated_layers(subject, target.module):
+            return super()._build_engine(subject, target, calls, places, noise, keep)
 
     def _calibrated_layers(self, subject: Subject, part: nn.Module) -> AbstractContextManager[None]:
         return nullcontext()  # the engine finds its scales itself
@@ -85,8 +93,9 @@ class CalibratedPart(_Calibrated, key="int8_engine"):
             raise UserError(f"int8_engine={self.engine}: only openvino supports it")
         super().__post_init__()
 
-    def _require(self, device: torch.device) -> None:
-        super()._require(device)
+    def check_device(self, device: torch.device) -> None:
+        """Raise UserError off the CPU, and without OpenVINO or NNCF."""
+        super().check_device(device)
         require_nncf()
 
 
@@ -114,8 +123,9 @@ class Float8Part(_Calibrated, key="engine"):
         traits.layers, traits.left_out = self._layers, list(self._skipped)
         return traits
 
-    def _require(self, device: torch.device) -> None:
-        super()._require(device)
+    def check_device(self, device: torch.device) -> None:
+        """Raise UserError off a card that has float8, and without torch-tensorrt or ModelOpt."""
+        super().check_device(device)
         require_fp8(device)
         try:
             importlib.import_module(f"{MODELOPT}.torch.quantization")

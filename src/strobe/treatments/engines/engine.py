@@ -7,6 +7,9 @@ Around a call the part's ``forward`` is the engine's, whose results have the cla
 had: neighbours in another dtype notice nothing. That was the fault of a pi0.5 whose vision tower ran in TensorRT in
 half precision and its projector in bfloat16: "mat1 and mat2 must have the same dtype, but got Half and BFloat16".
 
+With ``engine.steps=all`` the engine holds the method that calls the part in every denoising step, and goes through all
+steps in one call. What the method draws at random is drawn by torch before, in the same order.
+
 An engine is compared with the part that it stands for before it is used, one from the cache too. What has been built is
 a second copy of the part's weights. The inside of the part cannot be timed or counted, only the part as a whole.
 """
@@ -30,18 +33,17 @@ from torch import Tensor, nn
 from strobe.core.devices.accelerators import generators_restored
 from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.families.capabilities import Parts
-from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.measure.traffic import counted_as
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.sections import note_unseen, recording, section
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.room import fits, numbers, require_room
-from strobe.core.treatments.switch import entry
-from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
 from strobe.core.treatments.words import precision_name
-from strobe.lerobot.families.flow_parts import EXPERT, PREFIX
 from strobe.treatments.engines.backends import ENGINES, FP8, INT8, Engine, Run, engine_file, mark_used, trim_engines
+from strobe.treatments.engines.built import Built, Target
+from strobe.treatments.engines.draws import Draw, RecordedDraws, schedulers_laid_out
 from strobe.treatments.engines.partitions import OnCard
 from strobe.treatments.engines.recorded import (
     Call,
@@ -54,10 +56,9 @@ from strobe.treatments.engines.recorded import (
     run_flattened,
 )
 from strobe.treatments.numbers.precision import DTYPES, Precision
-from strobe.treatments.parts import dominant, find_part, match_parts, named_parts
+from strobe.treatments.parts import find_part, match_parts
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
-LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
 SHAPES = 4  # shapes built for one part, each an engine of its own; torch computes the others
 RECORDING_S = 8.0  # time after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
@@ -74,12 +75,14 @@ class PartInEngine(Treatment, key="engine"):
     Args:
         engine: 'openvino' or 'tensorrt'.
         precision: 'fp32', 'bf16' or 'fp16', as the device has them; '' for that of the part's weights.
+        all_steps: whether one call goes through all denoising steps.
     """
 
     engine: str
     part: str
     precision: str = ""
-    _built: dict[object, _Built] = field(default_factory=dict, init=False, repr=False)
+    all_steps: bool = False
+    _built: dict[object, Built] = field(default_factory=dict, init=False, repr=False)
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
     _sources: list[Tensor] = field(default_factory=list, init=False, repr=False)
@@ -97,6 +100,8 @@ class PartInEngine(Treatment, key="engine"):
             raise UserError(f"engine={self.engine}: {nearest(self.engine, ENGINES)}")
         if not self.part:
             raise UserError(f"{self.key}: the part is missing, such as {self.key}.part=model.backbone")
+        if self.all_steps and self.engine != "openvino":
+            raise UserError(f"engine.steps=all: only openvino supports it, but this is engine={self.engine}")
         if self.precision:
             self.precision = self._precision_name(self.precision)
             self.dtypes = (str(_product_dtype(self.precision)).removeprefix("torch."),)
@@ -120,12 +125,12 @@ class PartInEngine(Treatment, key="engine"):
     def apply(self, subject: Subject) -> Undo:
         if "*" in self.part:
             return self._apply_each(subject, PartInEngine.apply)
-        self._require(subject.device)
-        part = find_part(subject.module, self.part)
-        self._prepare(subject, part)
-        inner = part.forward
+        self.check_device(subject.device)
+        target = self._find_target(subject)
+        self._prepare(subject, target)
+        inner = target.call
         names = self._names
-        weights = [weight for weight in part.parameters() if weight.requires_grad]
+        weights = [weight for weight in target.module.parameters() if weight.requires_grad]
 
         # The engine is no torch code: a compiled region around it calls it unchanged.
         @torch.compiler.disable
@@ -136,20 +141,20 @@ class PartInEngine(Treatment, key="engine"):
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*call.tensors, *weights)):
                 self._looked = False  # a training changes the weights
                 return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
-            if not self._looked and _state(part) != self._weights:
+            if (self.all_steps or not self._looked) and target.state() != self._weights:
                 return inner(*args, **kwargs)  # until it is applied again
             self._looked = True
             if call.key not in self._built:
-                if self._cached or not self.grows or len(self._built) >= SHAPES:
+                if self._cached or self.all_steps or not self.grows or len(self._built) >= SHAPES:
                     return inner(*args, **kwargs)
-                self._build(subject, part, inner, [call])
+                self._build(subject, target, [call])
             built = self._built[call.key]
             with ExitStack() as stack:
                 for name in names:
                     stack.enter_context(section(name))
                 return caches_restored(built.run(call.tensors), call.caches)
 
-        return replaced_method(part, "forward", forward)
+        return replaced_method(target.owner, target.method, forward)
 
     def unbuilt(self, subject: Subject) -> Undo:
         if "*" in self.part:
@@ -175,8 +180,21 @@ class PartInEngine(Treatment, key="engine"):
         """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
         return precision_name(precision)
 
-    def _require(self, device: torch.device) -> None:
+    def check_device(self, device: torch.device) -> None:
         self._engine.require(device)
+
+    def _find_target(self, subject: Subject) -> Target:
+        """Return what the engine stands for. Raises UserError for a part that is not there."""
+        part = find_part(subject.module, self.part)
+        if not self.all_steps:
+            return Target(part, part, "forward", part.forward)
+        sampling = Parts.from_family(subject.family).sampling
+        if self.part not in sampling:
+            known = f"use {self.key}.part={next(iter(sampling))}" if sampling else f"leave {self.key}.steps out"
+            raise UserError(f"{self.key}.steps=all: no method is known that calls '{self.part}' in all steps: {known}")
+        path, _, method = sampling[self.part].rpartition(".")
+        owner = find_part(subject.module, path)
+        return Target(part, owner, method, getattr(owner, method))
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
         return file
@@ -184,16 +202,16 @@ class PartInEngine(Treatment, key="engine"):
     def _least(self, subject: Subject) -> float:
         return LEAST[self.precision]
 
-    def _prepare(self, subject: Subject, part: nn.Module) -> None:
-        state = _state(part)
+    def _prepare(self, subject: Subject, target: Target) -> None:
+        state, part = target.state(), target.module
         if state == self._weights:
             return
         self._built.clear()  # they were built of other weights
         _require_plain(part, self.part)
         self._precise(part, subject.device)
         require_room(self._building(part), f"building '{self.part}' in {self.engine}", subject)  # before any call
-        for calls in self._record(subject, part):
-            self._build(subject, part, part.forward, calls)
+        for calls in self._record(subject, target):
+            self._build(subject, target, calls)
         self._weights = state
         # Held, as OpenVINO reads on in their memory, and so that no other weights come to their addresses.
         self._sources = [tensor.data for tensor in (*part.parameters(), *part.buffers())]
@@ -219,10 +237,10 @@ class PartInEngine(Treatment, key="engine"):
         """Return the bytes that building takes, besides a copy of the weights to export from."""
         return self._engine.building(self.precision) * numbers(_floating(part))
 
-    def _record(self, subject: Subject, part: nn.Module) -> list[list[Call]]:
-        """Return the part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
+    def _record(self, subject: Subject, target: Target) -> list[list[Call]]:
+        """Return the calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
         calls: dict[object, list[Call]] = {}
-        inner = part.forward
+        inner = target.call
 
         def watching(*args: object, **kwargs: object) -> object:
             call = Call.from_arguments(args, kwargs, self.part)
@@ -232,7 +250,7 @@ class PartInEngine(Treatment, key="engine"):
                     like_it.append(call.clone_tensors())
             return inner(*args, **kwargs)
 
-        undo = replaced_method(part, "forward", watching)
+        undo = replaced_method(target.owner, target.method, watching)
         try:
             with _suspend_observation(subject.device):
                 run, until = subject.call("inference", 1), time.perf_counter() + RECORDING_S
@@ -243,43 +261,49 @@ class PartInEngine(Treatment, key="engine"):
         finally:
             undo()
         if not calls:
-            raise UserError(f"'{self.part}' is not called as a module in an inference of {subject.info.name}")
+            how = target.method if self.all_steps else "a module"
+            raise UserError(f"'{self.part}' is not called as {how} in an inference of {subject.info.name}")
         return list(calls.values())
 
-    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., object], calls: Sequence[Call]) -> None:
+    def _build(self, subject: Subject, target: Target, calls: Sequence[Call]) -> None:
         call = calls[0]
-        own = vars(part).get("forward")
-        undo = replaced_method(part, "forward", inner)  # a further shape is met while the engine's forward is on
+        own = vars(target.owner).get(target.method)
+        # A further shape is met while the engine is there.
+        undo = replaced_method(target.owner, target.method, target.call)
         started = time.perf_counter()
         try:
+            with _suspend_observation(subject.device), RecordedDraws() as drawn:
+                results = run_flattened(target.call, call.args, call.kwargs)
             with _suspend_observation(subject.device):
-                results = run_flattened(inner, call.args, call.kwargs)
                 self._cached |= has_cache(results)
                 template = Results.from_value(results, self.part)
-                self._built[call.key] = self._build_and_compare(subject, part, calls, template)
+                self._built[call.key] = self._build_and_compare(subject, target, calls, template, drawn.draws)
         finally:
             undo()
-            assert vars(part).get("forward") is own
+            assert vars(target.owner).get(target.method) is own
         self._built[call.key].seconds = time.perf_counter() - started
 
-    def _build_and_compare(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
-        call = calls[0]
-        file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device)
+    def _build_and_compare(
+        self, subject: Subject, target: Target, calls: Sequence[Call], results: Results, draws: Sequence[Draw]
+    ) -> Built:
+        call, part, noise = calls[0], target.module, [draw.values for draw in draws]
+        about = repr((target.settings(), [(draw.kind, draw.values.shape, draw.values.dtype) for draw in draws]))
+        file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device, about)
         cached_file = self._cached_file(file, subject)
         if cached_file.is_file() and fits(cached_file.stat().st_size + self._building(part), subject):
             try:
                 run = self._engine.load(cached_file, self.precision, subject.device)
                 mark_used(cached_file)
-                built = _Built(run, call.dtypes, results, cached=True)
-                if least_cosine(built.run(call.tensors), results) >= self._least(subject):
+                built = Built(run, call.dtypes, results, draws, cached=True)
+                if least_cosine(built.run(call.tensors, noise), results) >= self._least(subject):
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
         partial = cached_file.with_name(f"{cached_file.stem}.{os.getpid()}{cached_file.suffix}")
         try:
-            run = self._build_engine(subject, part, calls, results.places, partial)
-            built = _Built(run, call.dtypes, results)
-            agreed = least_cosine(built.run(call.tensors), results)
+            run = self._build_engine(subject, target, calls, results.places, noise, partial)
+            built = Built(run, call.dtypes, results, draws)
+            agreed = least_cosine(built.run(call.tensors, noise), results)
             if agreed < self._least(subject):
                 raise UserError(
                     f"'{self.part}' in {self.engine} in {self.precision} differs from torch (cosine {agreed:.4f})"
@@ -293,21 +317,29 @@ class PartInEngine(Treatment, key="engine"):
         return built
 
     def _build_engine(
-        self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path
+        self,
+        subject: Subject,
+        target: Target,
+        calls: Sequence[Call],
+        places: Sequence[int],
+        noise: Sequence[Tensor],
+        keep: Path,
     ) -> Run:
+        part = target.module
         exported = DTYPES[self._engine.export_precision(self.precision)]
         copied = exported.itemsize * numbers(tensor for tensor in _floating(part) if tensor.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
-        inputs = [tuple(cast_to_float32(value) for value in call.tensors) for call in calls]
+        inputs = [tuple(cast_to_float32(value) for value in (*call.tensors, *noise)) for call in calls]
         # With what treatments of its inside say in the modules' repr, as in the cache's key.
-        call, state = calls[0], tuple(_state(part))
-        form = (self.engine, exported, call.key, tuple(call.dtypes), tuple(places), state, repr(part))
+        call, state = calls[0], repr(target.state())
+        form = (self.engine, exported, call.key, tuple(call.dtypes), tuple(places), state, repr(part), self.all_steps)
         undo = Precision(self._engine.export_precision(self.precision), self.part).apply(subject)
         try:
             last, model = _READ.get(part, (None, None))
             if last != form:
-                flat = Flat(part, calls[0], places).eval()
-                with redirect_stderr(io.StringIO()):  # where it fails, torch prints the graph so far
+                flat = Flat(part, calls[0], places, target.call, [value.dtype for value in noise]).eval()
+                # Where it fails, torch prints the graph so far.
+                with redirect_stderr(io.StringIO()), schedulers_laid_out([target.owner]):
                     program = torch.export.export(flat, inputs[0], strict=False)
                 model = self._engine.read(program, inputs[0])
                 if not copied and self.engine == "openvino":
@@ -324,28 +356,8 @@ class PartInEngine(Treatment, key="engine"):
             undo()
 
 
-@dataclass
-class _Built:
-    """An engine for one call's shapes."""
-
-    call: Run
-    dtypes: list[torch.dtype]
-    results: Results
-    cached: bool = False
-    seconds: float = 0.0
-
-    def run(self, tensors: Sequence[Tensor]) -> Any:
-        # By way of the dtype that was recorded: a mask of another kind means another thing.
-        inputs = [cast_to_float32(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
-        return self.results.fill_tensors(self.call(inputs))
-
-
 def _product_dtype(precision: str) -> torch.dtype:
     return {INT8: torch.int8, FP8: torch.float8_e4m3fn}.get(precision) or DTYPES[precision]
-
-
-def _state(part: nn.Module) -> list[tuple[int, int, torch.dtype]]:
-    return [(tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in (*part.parameters(), *part.buffers())]
 
 
 def _floating(part: nn.Module) -> list[Tensor]:
@@ -365,62 +377,3 @@ def _require_plain(part: nn.Module, path: str) -> None:
         raise UserError(
             f"'{path}' has quantised weights, and an engine needs floating-point weights: use one of the two"
         )
-
-
-def _make(spec: Spec) -> PartInEngine:
-    engine = str(spec["engine"])
-    return PartInEngine(engine, str(spec.get("engine.part", "")), str(spec.get("engine.precision", "")))
-
-
-def find_engine(device: torch.device) -> tuple[str, Sequence[str]]:
-    """Return the engine that can be had for ``device``, with its precisions; none of them where there is none."""
-    engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(device.type, "")
-    with suppress(UserError, KeyError):
-        made = ENGINES[engine]()
-        made.require(device)
-        return engine, made.precisions(device)
-    return "", ()
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    engine, able = find_engine(subject.device)
-    order = ("fp16", "bf16", FP8) if engine == "tensorrt" else ("bf16", "fp32")
-    precisions = [name for name in order if name in able]
-    networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
-    specs = [(path, precision) for path in (*networks, *list_cacheless_parts(subject)) for precision in precisions]
-    if engine == "openvino" and Parts.from_family(subject.family).caching:
-        one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
-        specs += [(path, one_form) for path in Parts.from_family(subject.family).caching]
-    return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
-
-
-def _networks(subject: Subject) -> list[str]:
-    inside = list_cacheless_parts(subject)
-    called = [path for path, method in subject.compiled_methods if path and method == "forward"]
-    return [path for path in called if sum(part.startswith(f"{path}.") for part in inside) > 1]
-
-
-def list_cacheless_parts(subject: Subject) -> list[str]:
-    """Return the paths of the parts that most time goes to, without those that a key-value cache goes through."""
-    return [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(named_parts(subject, [path]))]
-
-
-def _path(spec: Spec) -> str:
-    return next((str(value) for key, value in spec.items() if key.endswith(".part")), "")
-
-
-def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
-    path = _path(spec)
-    return Parts.from_family(subject.family).caching.get(path) or named_parts(subject, [path])
-
-
-def slow_to_build(subject: Subject, spec: Spec, large: float = LARGE) -> bool:
-    """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
-    path = _path(spec)
-    part = dict(subject.module.named_modules()).get(path)
-    return path in Parts.from_family(subject.family).caching or (
-        part is not None and numbers(part.parameters()) > large
-    )
-
-
-ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=slow_to_build)

@@ -20,6 +20,7 @@ from transformers import cache_utils
 from transformers.cache_utils import DynamicCache
 
 from strobe.core.errors import UserError
+from strobe.treatments.engines.draws import DrawnBefore
 
 # transformers before 4.54 has caches without layers, as openpi pins it. None of them is known here then.
 if TYPE_CHECKING or hasattr(cache_utils, "DynamicLayer"):
@@ -250,17 +251,27 @@ class Results:
 class Flat(nn.Module):
     """The part as a function from tensors to tensors, floating ones as float32, which every engine takes."""
 
-    def __init__(self, part: nn.Module, call: Call, places: Sequence[int]) -> None:
+    def __init__(
+        self,
+        part: nn.Module,
+        call: Call,
+        places: Sequence[int],
+        run: Callable[..., object],
+        drawn: Sequence[torch.dtype] = (),
+    ) -> None:
+        """``run``: what is called, and computes with the weights of ``part``; ``drawn``: dtypes of what it draws."""
         super().__init__()
         self.part = part
-        self._call, self._places = call, places
+        self._call, self._places, self._run, self._drawn = call, places, run, drawn
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = [value.to(dtype) for value, dtype in zip(tensors, self._call.dtypes, strict=True)]
+        dtypes = (*self._call.dtypes, *self._drawn)
+        given = [value.to(dtype) for value, dtype in zip(tensors, dtypes, strict=True)]
         numbers = iter(self._call.numbers)
         leaves = [given[next(numbers)] if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
         args, kwargs = tree_unflatten(leaves, self._call.spec)
-        results = tree_flatten(run_flattened(self.part, args, kwargs))[0]
+        with DrawnBefore(given[len(self._call.dtypes) :]):
+            results = tree_flatten(run_flattened(self._run, args, kwargs))[0]
         return tuple(cast_to_float32(results[place]) for place in self._places)
 
 

@@ -61,10 +61,10 @@ class Cuda:
     def __init__(self) -> None:
         self.pools: list[Pool] = []
 
-    def require(self, subject: Subject, what: str) -> None:
-        """Raise UserError if the subject is not on CUDA."""
-        if subject.device.type != "cuda":
-            raise UserError(f"graph={what} needs CUDA, but {subject.info.name} is on {subject.device.type}")
+    def require(self, device: torch.device, what: str) -> None:
+        """Raise UserError if ``device`` is not CUDA's."""
+        if device.type != "cuda":
+            raise UserError(f"graph={what} needs CUDA, but the policy is on {device.type}")
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         """Warm up, and capture ``run``. An exception of either is raised unchanged, and nothing is left in capture."""
@@ -254,9 +254,12 @@ class CudaGraph(Treatment, key="graph"):
     def pools(self, device: torch.device) -> Sequence[Pool]:
         return self.capture.pools
 
+    def check_device(self, device: torch.device) -> None:
+        self.capture.require(device, self.what)
+
     def apply(self, subject: Subject) -> Undo:
         policy = require_policy(subject)
-        self.capture.require(subject, self.what)
+        self.check_device(subject.device)
         if self._regions is None or self._module is not subject.module:
             self._regions, self._module = Regions(self.what, policy, self.capture), subject.module
         regions = self._regions

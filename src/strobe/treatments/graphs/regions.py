@@ -22,7 +22,6 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 import strobe
 from strobe.core.devices.accelerators import Pool, generators_restored
 from strobe.core.errors import UserError, error_line
-from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.sections import CAPTURED as UNSEEN
@@ -48,7 +47,7 @@ class Capture(Protocol):
 
     pools: list[Pool]
 
-    def require(self, subject: Subject, what: str) -> None:
+    def require(self, device: torch.device, what: str) -> None:
         """Raise UserError if it cannot be."""
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:

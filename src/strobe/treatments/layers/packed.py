@@ -53,8 +53,11 @@ class PackedWeights(Switch, key="weights"):
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key=self.key, value=self.value, part=self.part)
 
+    def check_device(self, device: torch.device) -> None:
+        require_packing(device)
+
     def apply(self, subject: Subject) -> Undo:
-        require_packing(subject.device)
+        self.check_device(subject.device)
         dtypes, part = packable(subject.device), find_part(subject.module, self.part)
         if self._promised is None:
             needed = _bytes(part, dtypes)

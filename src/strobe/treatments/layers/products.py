@@ -48,8 +48,11 @@ class AttentionProducts(Switch, key="scores"):
             return False
         return next(places(subject, PRODUCTS, Masks()), None) is not None
 
+    def check_device(self, device: torch.device) -> None:
+        require_bfloat16(device, "scores=products")
+
     def apply(self, subject: Subject) -> Undo:
-        require_bfloat16(subject.device, "scores=products")
+        self.check_device(subject.device)
         if not any(weight.dtype is torch.bfloat16 for weight in subject.module.parameters()):
             raise UserError(
                 f"{subject.info.name} has no weights in bfloat16, which scores=products needs: add precision=bf16"

@@ -73,9 +73,12 @@ class Precision(Treatment, key="precision"):
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key=self.key, value=self.dtype, part=self.part)
 
+    def check_device(self, device: torch.device) -> None:
+        if self.dtype == "tf32" and device.type != "cuda":
+            raise UserError(f"tf32 is a mode of CUDA's tensor cores; on {device.type} use fp32 or bf16")
+
     def apply(self, subject: Subject) -> Undo:
-        if self.dtype == "tf32" and subject.device.type != "cuda":
-            raise UserError(f"tf32 is a mode of CUDA's tensor cores; on {subject.device.type} use fp32 or bf16")
+        self.check_device(subject.device)
         if not self._prepared:
             self._prepare(subject)
         # Which weights differ is looked up every time: another treatment may have been applied before.

@@ -93,7 +93,7 @@ class Quantised(Treatment):
         return traits
 
     def apply(self, subject: Subject) -> Undo:
-        self._require(subject.device)
+        self.check_device(subject.device)
         if not self._prepared:
             self._prepare(subject)
         for layer in self._layers:
@@ -108,7 +108,7 @@ class Quantised(Treatment):
             raise
         return stack.close
 
-    def _require(self, device: torch.device) -> None:
+    def check_device(self, device: torch.device) -> None:
         try:
             importlib.import_module("torchao")
         except ImportError:

@@ -206,8 +206,11 @@ class Session:
         counts = self._count(collected)
         measurements = self._measure_below_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
-            if self.subject.returns == "outputs" and not self._hooks:
+            divided = self._hooks or (self.options.probed and any(not part.other for part in measurement.components))
+            if self.subject.returns == "outputs" and not divided:
                 measurement.components = []  # a whole that nothing divides has no rest
+            if measurement.phase in ("training forward", "training step"):
+                measurement.losses_not_finite = self._outputs.count_not_finite(measurement.name)
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if self._energy is not None:
                 measurement.energy = self._energy.energy_per_call(collected.warmup_rounds)

@@ -25,13 +25,14 @@ def judge(
 ) -> Comparison:
     """Judge two measurements whose samples alternate, and how far their actions differ."""
     judged = judge_times(baseline, candidate, within=within, level=level)
+    if no_loss := next((m.name for m in (candidate, baseline) if m.losses_not_finite), None):
+        _withdraw(judged, "no loss", f"Not judged: the loss of `{no_loss}` is infinite or not a number.")
     if baseline.phase == "inference":
         judged.agreement = agreement = _agreement(baseline, candidate, measured)
         forms = {name: measured.forms.get(name, {}).values() for name in (candidate.name, baseline.name)}
         if nothing := next((name for name in forms if any(form.is_empty for form in forms[name])), None):
             words = f"Not judged: `{nothing}` returns no numbers to compare, so its work may go on after its call."
-            update = {"kind": "inconclusive", "cause": "no numbers", "sentence": words, "detail": None, "within": None}
-            judged.verdict = judged.verdict.model_copy(update=update)
+            _withdraw(judged, "no numbers", words)
         if (
             agreement is not None
             and measured.variants[candidate.name].is_guided != measured.variants[baseline.name].is_guided
@@ -39,6 +40,11 @@ def judge(
             agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
     return judged
+
+
+def _withdraw(judged: Comparison, cause: str, words: str) -> None:
+    update = {"kind": "inconclusive", "cause": cause, "sentence": words, "detail": None, "within": None}
+    judged.verdict = judged.verdict.model_copy(update=update)
 
 
 def judge_times(

@@ -120,6 +120,10 @@ class Outputs:
         """Return the outputs of ``name`` in rounds 0, 1, 2 …, warm-up included, as far as they are held."""
         return list(self._held[name])
 
+    def count_not_finite(self, name: str) -> int:
+        """Return how many outputs of ``name``, of those held, have an infinite number or NaN."""
+        return sum(not np.isfinite(np.asarray(output)).all() for output in self._held[name])
+
     def aligned_values(self, warmup: int, *, pooled: bool = False) -> dict[str, list[Values]]:
         """Return the outputs of complete rounds after ``warmup``; of the warm-up too where nothing else is held."""
         return _align_rounds(self._pooled if pooled else self._held, warmup)

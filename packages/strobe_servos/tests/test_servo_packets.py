@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.rehearse.emulator import dynamixel, feetech
-from strobe.rehearse.emulator.feetech import Packet, Parser, build
-from strobe.rehearse.emulator.wire import BROADCAST, Instruction
+from strobe.core.cli.main import main
+from strobe_servos import dynamixel, feetech
+from strobe_servos.feetech import Packet, Parser, build
+from strobe_servos.wire import BROADCAST, Instruction
 
 codes = st.sampled_from([*Instruction, 0x55, 0xFD, 0xFF])
 # Headers and halves of headers, which Dynamixel has to stuff, lie in every other packet.
@@ -145,3 +147,13 @@ def test_a_packet_inside_a_spoilt_one_is_found() -> None:
 def test_what_no_packet_can_say_is_refused(wire: Any, packet: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         wire.build(packet)
+
+
+def test_without_the_package_a_rehearsal_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("strobe_servos", "strobe.rehearse"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "strobe_servos", None)
+    assert main(["rehearse", "--policy.path=demo", "--robot.type=so101_follower"]) == 2
+    assert "this needs strobe-servos: pip install packages/strobe_servos" in capsys.readouterr().err

@@ -6,12 +6,12 @@ import pytest
 
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import arms
-from strobe.rehearse.emulator import dynamixel as r
 from strobe.rehearse.emulator.bus import Bus, make_bus
 from strobe.rehearse.emulator.calibration import Joint
-from strobe.rehearse.emulator.dynamixel import ACCESS_ERROR, STATUS, X_SERIES, Packet, Parser, build
-from strobe.rehearse.emulator.servo import Register, Servo
-from strobe.rehearse.emulator.wire import BROADCAST, Instruction
+from strobe_servos import dynamixel as r
+from strobe_servos.dynamixel import ACCESS_ERROR, STATUS, X_SERIES, Packet, Parser, build
+from strobe_servos.servo import Register, Servo
+from strobe_servos.wire import BROADCAST, Instruction
 
 KOCH = arms.FOLLOWERS["koch_follower"]
 ALL = tuple(joint.id for joint in KOCH.plausible.values())

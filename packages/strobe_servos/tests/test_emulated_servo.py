@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.rehearse.emulator import feetech as r
 from strobe.rehearse.emulator.calibration import TURN, Joint
-from strobe.rehearse.emulator.feetech import STS3215
-from strobe.rehearse.emulator.servo import Motion, Register, Servo
+from strobe_servos import feetech as r
+from strobe_servos.feetech import STS3215
+from strobe_servos.servo import Motion, Register, Servo
 
 
 def make_holding_servo(present: int | None = None, *, low: int = 0, high: int = TURN - 1) -> Servo:

@@ -20,10 +20,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from strobe.rehearse.emulator import wire
-from strobe.rehearse.emulator.calibration import TURN
-from strobe.rehearse.emulator.servo import Model, Motion, Register, Servo
-from strobe.rehearse.emulator.wire import BROADCAST, Packet
+from strobe_servos import wire
+from strobe_servos.servo import TURN, Model, Motion, Register, Servo
+from strobe_servos.wire import BROADCAST, Packet
 
 HEADER = b"\xff\xff"
 _AROUND = 6  # bytes of a packet without parameters

@@ -11,7 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from strobe.rehearse.emulator.calibration import TURN, Joint
+TURN = 4096  # counts of one turn
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The calibration of one joint, as LeRobot saves it. ``homing_offset`` and the range are counts, 4096 a turn."""
+
+    id: int
+    drive_mode: int = 0
+    homing_offset: int = 0
+    range_min: int = 0
+    range_max: int = TURN - 1
 
 
 @dataclass(frozen=True)

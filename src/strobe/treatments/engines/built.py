@@ -1,0 +1,58 @@
+"""An engine that was built for one call's shapes, and what of the policy it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strobe.treatments.engines.backends import Run
+from strobe.treatments.engines.draws import Draw
+from strobe.treatments.engines.recorded import Results, cast_to_float32
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an engine stands for: ``method`` of ``owner``, which is ``call`` and uses the weights of ``module``."""
+
+    module: nn.Module
+    owner: nn.Module
+    method: str
+    call: Callable[..., object]
+
+    def state(self) -> tuple[object, ...]:
+        """Return what tells whether weights or settings are others than before."""
+        weights = (*self.module.parameters(), *self.module.buffers())
+        return (self.settings(), *((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in weights))
+
+    def settings(self) -> dict[str, str]:
+        """Return what else the results depend on: plain attributes of the owner, such as its number of steps."""
+        if self.owner is self.module:
+            return {}  # a module's own are in its repr, or in its config
+        return {
+            name: str(value if isinstance(value, (bool, int, float, str)) else value.config)
+            for name, value in vars(self.owner).items()
+            if isinstance(value, (bool, int, float, str)) or hasattr(value, "config")
+        }
+
+
+@dataclass
+class Built:
+    """An engine for one call's shapes."""
+
+    call: Run
+    dtypes: list[torch.dtype]
+    results: Results
+    draws: Sequence[Draw] = ()
+    cached: bool = False
+    seconds: float = 0.0
+
+    def run(self, tensors: Sequence[Tensor], noise: Sequence[Tensor] | None = None) -> Any:
+        """Return the results for ``tensors``; ``noise``: what is drawn, None for a draw of torch's generator."""
+        drawn = [draw.again() for draw in self.draws] if noise is None else noise
+        # By way of the dtype that was recorded: a mask of another kind means another thing.
+        inputs = [value.to(dtype) for value, dtype in zip(tensors, self.dtypes, strict=True)]
+        return self.results.fill_tensors(self.call([cast_to_float32(value) for value in (*inputs, *drawn)]))
