@@ -202,7 +202,8 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
             places = sorted(set(first[one]) & set(first[two]))
             images = [np.stack([first[camera][at] for at in places]) for camera in (one, two)]
             usual = [np.median(each, axis=0) for each in images]
-            alike = np.abs(images[0] - images[1]).mean(axis=(1, 2, 3)) < SAME
+            plain = images[0].std(axis=(1, 2, 3)) < OTHER  # black and grey ones have a sentence of their own
+            alike = (np.abs(images[0] - images[1]).mean(axis=(1, 2, 3)) < SAME) & ~plain
             apart = [[np.abs(each - one_usual).mean(axis=(1, 2, 3)) for one_usual in usual] for each in images]
             own, other = apart[0][0] + apart[1][1], apart[0][1] + apart[1][0]
             differ = float(np.abs(usual[0] - usual[1]).mean()) > OTHER
