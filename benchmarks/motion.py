@@ -13,7 +13,7 @@ The plants were chosen with the checks in view. Three limits were moved after ru
 stop, fingers around something, degrees taken for radians), none for a strength of a plant: each limit says where it
 comes from in `src/strobe/motion`.
 
-    python benchmarks/motion.py            20 seeds of each, 15 minutes on a core
+    python benchmarks/motion.py            20 seeds of each, a minute or two
     python benchmarks/motion.py --quick    2 seeds
 """
 
