@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, listed, mapped, optional
+from strobe.core.results.data import Data, Finite, many, mapping, optional
 
 
 class Oddity(Data):
@@ -18,7 +18,7 @@ class Oddity(Data):
     found: str = Field(description="what the check found, with the numbers and their units")
     why: str = Field(default="", description="what it does to a policy")
     do: str
-    episodes: list[int] = listed("the episodes that have it")
+    episodes: list[int] = many("the episodes that have it")
     share: Finite = Field(default=0.0, description="rows of these episodes, as a share of those that were looked at")
     feature: str | None = optional("the data set's name of the feature; None if it is of none")
     joints: list[str] = Field(default_factory=list)
@@ -48,8 +48,8 @@ class CameraLag(Data):
     camera: str
     lags_s: list[Finite] = Field(description="seconds by which the images are behind the rows")
     correlation: list[Finite] = Field(description="mean over the episodes, −1 to 1")
-    episodes: dict[int, Finite] = mapped("episode → ticks by which its images are late, where that is shown")
-    peaks: dict[int, Finite] = mapped("episode → the correlation at that lag")
+    episodes: dict[int, Finite] = mapping("episode → ticks by which its images are late, where that is shown")
+    peaks: dict[int, Finite] = mapping("episode → the correlation at that lag")
     looked_at: int = Field(description="episodes of which images were decoded")
 
 
@@ -58,8 +58,8 @@ class Motion(Data):
 
     checks: list[str] = Field(description="names of the checks that could judge the set")
     found: list[Oddity] = Field(default_factory=list)
-    unjudged: list[str] = listed("what could not be judged, and why")
-    rows: dict[int, int] = mapped("episode → its rows")
+    unjudged: list[str] = many("what could not be judged, and why")
+    rows: dict[int, int] = mapping("episode → its rows")
     rests: list[RestPoints] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
     cameras: list[CameraLag] = Field(default_factory=list)
