@@ -2,7 +2,7 @@
 
 Made-up recordings of two robots (6 joints in degrees; 7 joints in radians, gripper 0 to 1), 12 episodes each:
 
-- faults of `planted/motion.py`, each in three strengths: a joint that rests beside its commands, a gripper's
+- faults of `planted/motion.py`, each in three strengths: a joint that rests away from its commands, a gripper's
   complement, a sign, a factor, degrees and radians in one set, joints exchanged, an encoder that stands, late actions
   in half of the episodes, spikes, wraps, a part of an episode in another, vectors exchanged, a slow loop in a part of
   the episodes. Bar: the middle and the strong ones are named by their check in at least 95 %; the weak ones are shown.

@@ -173,7 +173,7 @@ def _fast_wrist(made: Made) -> Made:
     return made.note_means()
 
 
-def _at_stop(made: Made) -> Made:
+def _limit_lift(made: Made) -> Made:
     stop = float(np.quantile(np.concatenate(made.state)[:, 1], 0.8))
     return replace(made, state=[_limit(one, stop) for one in made.state]).note_means()
 
@@ -209,7 +209,7 @@ SOUND: dict[str, tuple[Callable[[Robot], Robot], Callable[[Made], Made]]] = {
     "mobile base": (lambda robot: robot, _mobile),
     "next state": (lambda robot: robot, _next_state),
     "fast wrist": (lambda robot: robot, _fast_wrist),
-    "at its stop": (lambda robot: robot, _at_stop),
+    "at its stop": (lambda robot: robot, _limit_lift),
     "several tasks": (lambda robot: robot, _tasks),
     "short episodes": (lambda robot: replace(robot, seconds=2.5), _slow_arm),
 }
@@ -269,7 +269,7 @@ def _exchange_joints(made: Made, strength: int) -> Made:
     return replace(made, state=_change(made.state, _some(made, strength), lambda one: one[:, order])).note_means()
 
 
-def _stuck(made: Made, strength: int) -> Made:
+def _hold_encoder(made: Made, strength: int) -> Made:
     hold = _column(2, lambda one: np.full_like(one, one[0]))
     return replace(made, state=_change(made.state, _some(made, strength), hold)).note_means()
 
@@ -337,7 +337,7 @@ PLANTS: dict[str, tuple[str, Callable[[Made, int], Made]]] = {
     "factor": ("scale", _factor),
     "units": ("units", _units),
     "joints exchanged": ("exchanged joints", _exchange_joints),
-    "stuck encoder": ("stuck", _stuck),
+    "stuck encoder": ("stuck", _hold_encoder),
     "late actions": ("delays", _late),
     "spikes": ("spikes", _spikes),
     "wraps": ("wraps", _wrap),

@@ -143,7 +143,7 @@ def test_a_fault_reaches_the_findings_and_the_page(tmp_path: Path):
     assert [row.cells[0] for row in section.table.rows] == ["3", "7"]
     assert section.text[0].startswith("In each episode: shoulder_lift.pos stands 16")
     titles = [plot.title for plot in figures(result)["motion"]]
-    assert "Where the joints rest, beside their commands" in titles
+    assert "Where the joints rest, against their commands" in titles
     assert f"{STATE}: wrist_flex.pos in episode 3" in titles
 
 

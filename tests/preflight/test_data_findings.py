@@ -430,7 +430,7 @@ def draw_camera_images(
 
     def change_images(frames: pd.DataFrame) -> None:
         pairs = list(zip(frames["episode_index"], frames["frame_index"], strict=True))
-        frames["observation.images.wrist"] = [picture(tick, np.copy) for _, tick in pairs]
+        frames["observation.images.wrist"] = [picture(tick, lambda image: image[:, ::-1].copy()) for _, tick in pairs]
         frames["observation.images.front"] = [picture(*change(episode, tick)) for episode, tick in pairs]
 
     stage.change_frames(change_images)

@@ -146,14 +146,14 @@ def _measure_episode(
     near = matches[max(0, peak - 2) : peak + 3]
     best = np.argmax(np.abs(near), axis=0)
     found.steps[at] = np.where(moves, np.take_along_axis(near, best[None], axis=0)[0], np.nan)
-    one, two = _shifted(ahead, behind, lag)
+    one, two = _shift_rows(ahead, behind, lag)
     found.cross[at] = np.where(moves[:, None] & moves, _cross(one, two), np.nan)
     found.ratio[at] = _median_ratio(one, two, 0.2 * STEP_S * reach)
     centred = action[:-far] - action[:-far].mean(axis=0)
-    found.velocity[at] = np.abs(np.stack([_correlate(*_shifted(centred, behind, one)) for one in (0, 1, 2)])).max(
+    found.velocity[at] = np.abs(np.stack([_correlate(*_shift_rows(centred, behind, one)) for one in (0, 1, 2)])).max(
         axis=0
     )
-    early, late = _shifted(action, state, lag)
+    early, late = _shift_rows(action, state, lag)
     spread = early.std(axis=0), late.std(axis=0)
     found.levels[at] = np.where(moves, _correlate(early - early.mean(axis=0), late - late.mean(axis=0)), np.nan)
     found.slope[at] = np.where(moves & (spread[0] > 1e-9 * reach), spread[1] / np.maximum(spread[0], 1e-12), np.nan)
@@ -199,7 +199,7 @@ def _held_s(action: np.ndarray, state: np.ndarray, reach: np.ndarray, fps: float
     return longest * ticks / fps
 
 
-def _shifted(early: np.ndarray, late: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
+def _shift_rows(early: np.ndarray, late: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of ``early``, and those of ``late`` that come ``lag`` rows later."""
     return (early[: len(early) - lag], late[lag:]) if lag >= 0 else (early[-lag:], late[:lag])
 

@@ -66,7 +66,7 @@ class Look:
         moves = [np.abs(np.diff(each.clean)) / each.reach for each in columns if each.reach > 0]
         return np.sum(moves, axis=0) if moves else np.zeros(len(self.series.task) - 1)
 
-    def judged(self, joint: int) -> np.ndarray:
+    def judged_episodes(self, joint: int) -> np.ndarray:
         """Return the episodes in which a joint is judged: no earlier check has explained it."""
         return self.positions[joint] & ~self.explained[:, joint]
 

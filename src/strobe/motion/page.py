@@ -60,7 +60,7 @@ def _rest_plot(rests: list[RestPoints]) -> charts.Plot:
     axis = charts.axis("state less action at rest, in the joint's unit", zeroline=True)
     layout = charts.layout(140 + 34 * len(rests), axis, names, legend=charts.LEGEND_ABOVE)
     caption = "A mark for each episode. A servo that is calibrated like its leader rests near 0."
-    return charts.Plot("Where the joints rest, beside their commands", caption, data, layout)
+    return charts.Plot("Where the joints rest, against their commands", caption, data, layout)
 
 
 def _points(rests: list[RestPoints], wanted: bool) -> Iterator[tuple[float, int]]:

@@ -54,7 +54,7 @@ def polarity(look: Look) -> Iterator[Oddity]:
     """Joints whose state moves against their action."""
     joints, figures = look.joints, look.figures
     for at, name in enumerate(joints.names):
-        judged = look.judged(at) & np.isfinite(figures.steps[:, at])
+        judged = look.judged_episodes(at) & np.isfinite(figures.steps[:, at])
         cells = judged & (figures.steps[:, at] < -ALIKE) & (figures.levels[:, at] < -ALIKE)
         if not is_enough(cells, judged):
             continue
@@ -85,7 +85,7 @@ def scale(look: Look) -> Iterator[Oddity]:
     if np.isfinite(usual).any() and np.nanmedian(np.abs(usual)) > np.log(FACTOR):
         return  # action and state have other units by construction, in all joints
     for at, name in enumerate(joints.names):
-        judged = look.judged(at) & close[:, at]
+        judged = look.judged_episodes(at) & close[:, at]
         cells = judged & (np.abs(size[:, at]) > np.log(3.0 if joints.switch[at] else FACTOR))
         if not is_enough(cells, judged):
             continue
@@ -106,11 +106,11 @@ def scale(look: Look) -> Iterator[Oddity]:
         )
 
 
-def stuck(look: Look) -> Iterator[Oddity]:
+def stuck_joints(look: Look) -> Iterator[Oddity]:
     """Joints whose state stands while their action moves."""
     joints, figures = look.joints, look.figures
     for at, name in enumerate(joints.names):
-        judged = look.judged(at) & (figures.moved_action[:, at] > APART) & ~joints.switch[at]
+        judged = look.judged_episodes(at) & (figures.moved_action[:, at] > APART) & ~joints.switch[at]
         whole = judged & (figures.moved_state[:, at] < FIXED)
         state = joints.state[at][:: look.every]
         pile = max(
@@ -150,8 +150,8 @@ def delays(look: Look) -> Iterator[Oddity]:
         f"{_ticks(others)} them in the others",
         f"That is {abs(apart) / look.series.fps * 1000:.0f} ms {'more' if apart > 0 else 'less'} than in the other "
         f"{int(np.isfinite(lag).sum() - cells.sum())} episodes.",
-        f"shift the actions of these episodes alone by {by} ticks {'backwards' if apart > 0 else 'forwards'}: action[t] "
-        f"becomes action[t {'−' if apart > 0 else '+'} {by}] (a shift of all is right for neither)",
+        f"shift the actions of these episodes alone by {by} ticks {'backwards' if apart > 0 else 'forwards'}: "
+        f"action[t] becomes action[t {'−' if apart > 0 else '+'} {by}] (a shift of all is right for neither)",
     )
 
 
@@ -160,7 +160,7 @@ def _ticks(lag: float) -> str:
 
 
 def levels(look: Look) -> Iterator[Oddity]:
-    """Joints that rest beside their commands, in whatever pose."""
+    """Joints that rest away from their commands, in whatever pose."""
     joints, figures = look.joints, look.figures
     enough = figures.resting >= 5
     offset = np.where(enough & (np.abs(figures.slope - 1) < 0.5) & (figures.steps > ALIKE), figures.offset, np.nan)
@@ -172,7 +172,7 @@ def levels(look: Look) -> Iterator[Oddity]:
     for at, name in enumerate(joints.names):
         alike = [other for other in range(len(found)) if other != at and joints.turn[other] == joints.turn[at]]
         usual = float(np.nanmedian(found[alike])) if alike and np.isfinite(found[alike]).any() else 0.0
-        judged = look.judged(at) & np.isfinite(offset[:, at]) & (figures.moved_state[:, at] > APART)
+        judged = look.judged_episodes(at) & np.isfinite(offset[:, at]) & (figures.moved_state[:, at] > APART)
         size = np.abs(offset[:, at])
         cells = judged & (size > max(floor[at], OTHERS * usual)) & same_side[:, at] & (least[:, at] > 0.4 * size)
         if not is_enough(cells, judged):

@@ -106,7 +106,7 @@ def _common_lag(look: Look, lag: CameraLag, middle: float, agree: np.ndarray) ->
         f"({ticks[agree].min():+.1f} to {ticks[agree].max():+.1f} in {int(agree.sum())} of {lag.looked_at} episodes).",
         f"give image[t {'+' if late else '−'} {at}] to row t, and cut the {'last' if late else 'first'} {at} rows",
         feature=lag.camera,
-        decoded=_decoded(look, lag.camera),
+        decoded=_decoded_episodes(look, lag.camera),
     )
 
 
@@ -120,7 +120,7 @@ def _own_lags(look: Look, lag: CameraLag, ticks: np.ndarray, odd: np.ndarray) ->
         f"Frames behind the rows: {each}.",
         "shift each episode by its own lag, or record again with one clock for images and rows",
         feature=lag.camera,
-        decoded=_decoded(look, lag.camera),
+        decoded=_decoded_episodes(look, lag.camera),
     )
 
 
@@ -189,7 +189,7 @@ def images_behind(look: Look) -> Iterator[Oddity]:
             f"are {100 * part:.0f} % of these videos.",
             "nothing needs to be recorded again",
             feature=camera,
-            decoded=_decoded(look, camera),
+            decoded=_decoded_episodes(look, camera),
         )
 
 
@@ -202,7 +202,8 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
             places = sorted(set(first[one]) & set(first[two]))
             images = [np.stack([first[camera][at] for at in places]) for camera in (one, two)]
             usual = [np.median(each, axis=0) for each in images]
-            alike = np.abs(images[0] - images[1]).mean(axis=(1, 2, 3)) < SAME
+            plain = images[0].std(axis=(1, 2, 3)) < OTHER  # black and grey ones have a sentence of their own
+            alike = (np.abs(images[0] - images[1]).mean(axis=(1, 2, 3)) < SAME) & ~plain
             apart = [[np.abs(each - one_usual).mean(axis=(1, 2, 3)) for one_usual in usual] for each in images]
             own, other = apart[0][0] + apart[1][1], apart[0][1] + apart[1][0]
             differ = float(np.abs(usual[0] - usual[1]).mean()) > OTHER
@@ -218,9 +219,9 @@ def exchanged_cameras(look: Look) -> Iterator[Oddity]:
                     "Their first images were compared.",
                     "give these images back to their camera, and look at the other episodes",
                     feature=one,
-                    decoded=_decoded(look, one),
+                    decoded=_decoded_episodes(look, one),
                 )
 
 
-def _decoded(look: Look, camera: str) -> np.ndarray:
+def _decoded_episodes(look: Look, camera: str) -> np.ndarray:
     return np.isin(np.arange(len(look.series.bounds)), list(look.pictures.first[camera]))

@@ -32,9 +32,10 @@ executes during a call.
 
 The data. Strobe reads the frames of the data set without decoding them, and checks statistics, lengths, time stamps and
 frame numbers against the files. It finds joints that stand still, actions that equal their own state, wrong rates,
-repeated episodes and missing tasks. It looks at the motion episode by episode: joints that rest beside their commands,
-are inverted or exchanged, spikes, wraps, delays and units that change. With --decode, and if the policy runs on recorded
-frames, it also decodes a part of the images: frozen, empty and exchanged cameras, and images that are behind their rows. --fix_data=FOLDER writes a copy whose statistics and numbers match its frames.
+repeated episodes and missing tasks. It looks at the motion of each episode: joints that rest away from their commands,
+are inverted or exchanged, spikes, wraps, delays and units that change. With --decode, and if the policy runs on
+recorded frames, it also decodes images: frozen, empty and exchanged cameras, images behind their rows.
+--fix_data=FOLDER writes a copy whose statistics and numbers match its frames; it changes no row.
 
 The prompt. Strobe counts the prompt's tokens, if the tokenizer's file is on this machine, and shows the part that the
 tokenizer cuts off.
