@@ -97,7 +97,7 @@ def changed_units(look: Look) -> Iterator[Oddity]:
         near = "degrees and radians" if abs(np.log(factor) - np.log(180 / np.pi)) < 0.7 else "two units"
         if look.joints is not None:
             some_joints = [at for at, name in enumerate(look.joints.names) if name in changed]
-            look.explain(np.ones(len(some), bool), some_joints)
+            look.explain(np.ones(len(sizes), bool), some_joints)
         yield look.place(
             cells,
             f"{vector} is in {near} in one recording: {join_names(changed)}",
