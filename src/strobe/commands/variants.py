@@ -24,7 +24,7 @@ from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_spe
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, FOR_MEMORY, known_lever, precisions
 from strobe.core.treatments.words import levers as read_levers
-from strobe.policy_cli.subject_flags import find_device
+from strobe.lerobot.policies.options import find_device
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 if TYPE_CHECKING:

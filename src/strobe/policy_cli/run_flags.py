@@ -14,7 +14,7 @@ from strobe.core.cli.parse import parse
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions, check_dataset
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions, check_dataset, find_device
 from strobe.policy_cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -23,14 +23,12 @@ from strobe.policy_cli.subject_flags import (
     check_device_name,
     check_model,
     check_overrides,
-    find_device,
     require_subject,
     split_subject,
     subject_fields,
 )
 
 if TYPE_CHECKING:
-    import torch
     from lerobot.configs.default import DatasetConfig
     from lerobot.envs.configs import EnvConfig
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
@@ -235,7 +233,9 @@ def read_flags(
     if isinstance(config, ProfilerFlags):
         _check_profilers(config)
         if (config.nvtx or config.memory_snapshot) and (device := find_device(flags, config.device)) is not None:
-            check_tools(device, config)
+            from strobe.traces.operators import check_tools
+
+            check_tools(device, nvtx=config.nvtx, memory_snapshot=config.memory_snapshot)
     return config
 
 
@@ -294,17 +294,6 @@ def _check_profilers(config: ProfilerFlags) -> None:
         raise UserError("--profile_functions needs --python_profile=line")
 
 
-def check_tools(device: torch.device, config: ProfilerFlags) -> None:
-    """Raises UserError for profilers that ``device`` does not have."""
-    from strobe.core.timeline.ranges import require_ranges
-    from strobe.traces.operators import require_allocator
-
-    if config.nvtx:
-        require_ranges(device)
-    if config.memory_snapshot:
-        require_allocator(device)
-
-
 def check_phases(subject: SubjectFlags, phases: Sequence[str]) -> None:
     """Raises UserError if what has no loss that is known is to be trained."""
     for phase in phases:
@@ -343,13 +332,9 @@ def check_recipe_file(subject: SubjectFlags, path: Path, device: str | None) -> 
         except UserError as error:
             raise UserError(f"{path}: treatments.{number}: {error}") from None
     with importing():
-        from strobe.core.treatments import catalogue
-        from strobe.core.treatments.recipe import load
+        from strobe.core.treatments import recipe
 
-        there = find_device(subject, device)
-    for spec in load(path).treatments:
-        if there is not None:
-            catalogue.make(spec).check_device(there)
+        recipe.check_device(recipe.load(path), find_device(subject, device))
 
 
 def parse_image_size(text: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions
-from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, check_tools, parse_image_size
+from strobe.policy_cli.run_flags import InputFlags, RunConfig, SamplingFlags, parse_image_size
 from strobe.policy_cli.subject_flags import ModelFlags, subject_values
 
 if TYPE_CHECKING:
@@ -146,10 +146,11 @@ class Profilers:
     """The profilers that the flags ask for, checked against the subject before it is measured. Raises UserError."""
 
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
+        from strobe.traces.operators import check_tools
         from strobe.traces.python_profile import timed_functions
 
         self.subject, self.config, self.options = subject, config, options
-        check_tools(subject.device, config)
+        check_tools(subject.device, nvtx=config.nvtx, memory_snapshot=config.memory_snapshot)
         names = [name.strip() for name in (config.profile_functions or "").split(",") if name.strip()]
         self.functions = timed_functions(subject, names) if config.python_profile == "line" else []
 

@@ -34,7 +34,6 @@ from strobe.lerobot.schema.shapes import build, nest_fields
 from strobe.lerobot.schema.source import UnreadableSourceError
 
 if TYPE_CHECKING:
-    import torch
     from _typeshed import DataclassInstance
 
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size", "--policy.factory")
@@ -225,24 +224,6 @@ def check_device_name(name: str) -> None:
     """Raises UserError for what is no type of device to torch; whether one is there is asked once torch is loaded."""
     if "torch" not in sys.modules and name.partition(":")[0] not in DEVICES:
         raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps")
-
-
-def find_device(subject: SubjectFlags, named: str | None) -> torch.device | None:
-    """Return where ``subject`` will run; None where only its checkpoint or its function knows. Imports torch.
-
-    ``named`` is the value of --device. Raises UserError for a device that is not here.
-    """
-    from lerobot.utils.device_utils import auto_select_torch_device
-    from torch import device
-
-    from strobe.core.devices.accelerators import check_device
-
-    named = dict(pairs(getattr(subject, "overrides", ()))).get("--device") or named
-    check_device(named)
-    if named is not None or isinstance(subject, ModelFlags):
-        return device(named or "cpu")
-    chosen = auto_select_torch_device()
-    return chosen if chosen.type == "cpu" or subject.type else None
 
 
 def check_overrides(flags: PolicyOptions, device: str | None) -> None:

@@ -19,6 +19,7 @@ from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached, Hook
+from strobe.core.timeline.ranges import require_ranges
 from strobe.core.timeline.trace import chrome_trace, export_trace, mark_clocks
 from strobe.core.treatments.treatment import Variant
 from strobe.traces.annotations import parts
@@ -129,9 +130,11 @@ def _watch(
     return profiler, timeline, took
 
 
-def require_allocator(device: torch.device) -> None:
-    """Raise UserError where `memory_snapshot` cannot be taken."""
-    if device.type != "cuda":
+def check_tools(device: torch.device, *, nvtx: bool, memory_snapshot: bool) -> None:
+    """Raise UserError for profilers that ``device`` does not have."""
+    if nvtx:
+        require_ranges(device)
+    if memory_snapshot and device.type != "cuda":
         raise UserError(f"--memory_snapshot shows CUDA's allocator, and the policy or model runs on {device}")
 
 

@@ -6,16 +6,30 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.capabilities import Parts
-from strobe.core.subjects.capability import capability, require_capability
+from strobe.core.families.capabilities import Capability, Parts
+from strobe.core.families.registry import list_types_having
 from strobe.core.subjects.subject import Subject
 from strobe.lerobot.sampling import Flow, denoising_steps
+
+C = TypeVar("C", bound=Capability)
+
+
+def capability(subject: Subject, kind: type[C]) -> C | None:
+    """Return this capability of ``subject``'s family; None without it, and for a subject that does not act."""
+    return subject.family.get(kind) if subject.acting is not None else None
+
+
+def require_capability(subject: Subject, kind: type[C], what: str = "this") -> C:
+    """Return this capability, which ``what`` needs. Raises UserError, with the types that have it, without it."""
+    if (held := capability(subject, kind)) is None:
+        raise UserError(f"{subject.info.name}: {what} is for {', '.join(list_types_having(kind))}")
+    return held
 
 
 def dominant(subject: Subject) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from strobe.core.errors import UserError
 
 if TYPE_CHECKING:
+    from strobe.core.report.document import Document
     from strobe.core.results.answer import Result
     from strobe.core.timeline import Section
 
@@ -35,14 +36,12 @@ class ShownAnswer(Generic[R]):
     def show(self, *, full: bool = False) -> None:
         """Print the answer on one screen; with ``full`` every table, finding and note."""
         from strobe.core.cli.display import screen
-        from strobe.core.kinds import document
         from strobe.core.report import console
 
-        outlined = document(self.result)
         if full:
-            console.render(outlined, screen())
+            console.render(self._document, screen())
         else:
-            console.render_brief(outlined, screen(), whole="show(full=True)")
+            console.render_brief(self._document, screen(), whole="show(full=True)")
 
     def save(self, folder: str | Path = "runs") -> Path:
         """Write a run below ``folder``, as the command line does, and return the run's own new folder.
@@ -99,14 +98,17 @@ class ShownAnswer(Generic[R]):
                 rows.append((m.name, " > ".join(part.path), its.median, its.mean, its.p95, part.share, part.calls))
         return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
-    def __repr__(self) -> str:
+    @property
+    def _document(self) -> Document:
         from strobe.core.kinds import document
 
-        return "\n".join(document(self.result).answers)
+        return document(self.result)
+
+    def __repr__(self) -> str:
+        return "\n".join(self._document.answers)
 
     def _repr_html_(self) -> str:
         """Return the answer for a notebook: at most 100 KB without scripts, styles of its own, or a network."""
-        from strobe.core.kinds import document
         from strobe.core.report import notebook
 
-        return notebook.render(document(self.result), notebook.result_picture(self.result))
+        return notebook.render(self._document)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards, strongest
@@ -17,6 +18,9 @@ from strobe.core.runs import recipe_file as files
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Effect, Spec, Treatment, Undo
+
+if TYPE_CHECKING:
+    import torch
 
 ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
@@ -98,6 +102,13 @@ class RecipeTreatment(Treatment):
 
 for _trait in Treatment.__annotations__.keys() - {"recipe"}:  # all others are those of the treatment inside
     setattr(RecipeTreatment, _trait, property(attrgetter(f"treatment.{_trait}")))
+
+
+def check_device(recipe: Recipe, device: torch.device | None) -> None:
+    """Raise UserError where a treatment of ``recipe`` does not work on ``device``; None if that is not known."""
+    if device is not None:
+        for spec in recipe.treatments:
+            catalogue.make(spec).check_device(device)
 
 
 def make_treatments(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.core.errors import UserError
 from strobe.core.json_text import parse_json
+
+if TYPE_CHECKING:
+    import torch
 
 Size = Literal["full", "tiny"]
 
@@ -154,3 +157,22 @@ def check_dataset(root: str | Path) -> None:
     if not (where / "meta" / "info.json").is_file():
         what = "has no meta/info.json in it" if where.is_dir() else "is not a folder"
         raise UserError(f"no LeRobotDataset at {where}: it {what}; use the folder with data/, meta/ and videos/")
+
+
+def find_device(subject: PolicyOptions | ModelOptions | FactoryOptions, named: str | None) -> torch.device | None:
+    """Return where ``subject`` will run; None where only its checkpoint or its function knows. Imports torch.
+
+    ``named`` is the value of --device. Raises UserError for a device that is not here.
+    """
+    from lerobot.utils.device_utils import auto_select_torch_device
+    from torch import device
+
+    from strobe.core.devices.accelerators import check_device
+
+    own = [text.partition("=")[2] for text in getattr(subject, "overrides", ()) if text.startswith("--device=")]
+    named = own[-1] if own else named
+    check_device(named)
+    if named is not None or isinstance(subject, ModelOptions):
+        return device(named or "cpu")
+    chosen = auto_select_torch_device()
+    return chosen if chosen.type == "cpu" or subject.type else None

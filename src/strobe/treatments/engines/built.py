@@ -52,7 +52,7 @@ class Built:
 
     def run(self, tensors: Sequence[Tensor], noise: Sequence[Tensor] | None = None) -> Any:
         """Return the results for ``tensors``; ``noise``: what is drawn, None for a draw of torch's generator."""
-        drawn = [draw.again() for draw in self.draws] if noise is None else noise
+        drawn = [draw.draw_again() for draw in self.draws] if noise is None else noise
         # By way of the dtype that was recorded: a mask of another kind means another thing.
         inputs = [value.to(dtype) for value, dtype in zip(tensors, self.dtypes, strict=True)]
         return self.results.fill_tensors(self.call([cast_to_float32(value) for value in (*inputs, *drawn)]))

@@ -31,7 +31,7 @@ class Draw(NamedTuple):
     kind: NoiseKind
     values: Tensor
 
-    def again(self) -> Tensor:
+    def draw_again(self) -> Tensor:
         """Draw values of the same shape and dtype from torch's generator."""
         make = torch.randn if self.kind == "normal" else torch.rand
         return make(self.values.shape, dtype=self.values.dtype, device=self.values.device)

@@ -18,7 +18,6 @@ from torch.nn import functional
 from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.capability import require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call, peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches
@@ -27,7 +26,7 @@ from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.families.flow_parts import STEP
 from strobe.lerobot.sampling import Conditioning, Context
 from strobe.treatments.graphs.host_work import EpochCache, is_in_region
-from strobe.treatments.parts import deriving
+from strobe.treatments.parts import deriving, require_capability
 
 _MOST = 4  # contexts of one chunk that a module is remembered for: with guidance there are two
 

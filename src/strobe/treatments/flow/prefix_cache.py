@@ -18,7 +18,6 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.capability import require_capability
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call
@@ -28,7 +27,7 @@ from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
 from strobe.lerobot.sampling import Flow, Rerun
 from strobe.treatments.graphs.host_work import EpochCache
-from strobe.treatments.parts import deriving, require_flow
+from strobe.treatments.parts import deriving, require_capability, require_flow
 
 
 class PrefixCache(DynamicCache):

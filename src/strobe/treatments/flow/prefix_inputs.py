@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -20,7 +19,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
 from strobe.lerobot.families.flow_parts import PREFIX, VISION
 from strobe.lerobot.sampling import Flow, Views
-from strobe.treatments.parts import deriving, named_parts, require_flow
+from strobe.treatments.parts import capability, deriving, named_parts, require_capability, require_flow
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.
 # One pass over twice the tokens reads the weights once, and has half as many operators to launch.

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -19,7 +18,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
 from strobe.lerobot.sampling import Words, WordTables
 from strobe.treatments.graphs.host_work import is_in_region
-from strobe.treatments.parts import deriving, named_parts, weights_seen
+from strobe.treatments.parts import capability, deriving, named_parts, require_capability, weights_seen
 
 # A text encoder reads each task once: its answer is the same in all chunks of an episode.
 # FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. Its answer for a task is kept while

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -17,7 +16,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
 from strobe.lerobot.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
-from strobe.treatments.parts import FlowModules, deriving, named_parts, require_flow
+from strobe.treatments.parts import FlowModules, capability, deriving, named_parts, require_capability, require_flow
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.
 # GR00T and VLA-JEPA run Qwen3-VL with its head on top, a product with the whole vocabulary (152 k words), and read the

@@ -32,7 +32,6 @@ from strobe.core.devices.accelerators import Pool, number_device
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.registry import list_types_having
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.capability import capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -43,7 +42,7 @@ from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.graphs.regions import Capture, Regions
-from strobe.treatments.parts import is_flow
+from strobe.treatments.parts import capability, is_flow
 
 if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
