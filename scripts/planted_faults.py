@@ -52,7 +52,9 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """The file's slice, or its room of the core."""
+        """The file's slice, or its room of the core; a package is one room."""
+        if self.file.startswith("packages/"):
+            return Path(self.file).parts[1]
         first, *others = Path(self.file).relative_to("src/strobe").parts
         return f"core/{others[0].removesuffix('.py')}" if first == "core" else first.removesuffix(".py")
 

@@ -87,7 +87,7 @@ def short(ms: Callable[[int], float] | float, ticks: int = 60, every: int = 15) 
     return answer_events(sync(ms, every=every, ticks=ticks), engine="sync")
 
 
-def with_resets(ms: Callable[[int], float]) -> RolloutResult:
+def four_episodes(ms: Callable[[int], float]) -> RolloutResult:
     """Four episodes of 25 calls, with a reset before each."""
     events = sync(ms, every=5, ticks=500)
     for call in (75, 50, 25):
@@ -124,8 +124,8 @@ def test_every_planted_cause_is_named_alone() -> None:
             "slow calls of the sync engine": ("slow-inference", answer_events(sync(300.0), **SYNC)),
             "fast calls of the sync engine": ("", answer_events(sync(20.0), **SYNC)),
             "calls that grow": ("calls-grow", short(lambda call: 2.0 + call % 25, every=5, ticks=125)),
-            "calls that grow until a reset": ("calls-grow", with_resets(lambda call: 2.0 + call % 25)),
-            "calls with resets": ("", with_resets(lambda call: 20.0 + call % 3)),
+            "calls that grow until a reset": ("calls-grow", four_episodes(lambda call: 2.0 + call % 25)),
+            "calls with resets": ("", four_episodes(lambda call: 20.0 + call % 3)),
             "a slow first second": ("", short(lambda call: max(4.0, 24.0 - 2 * call), every=5, ticks=400)),
             "a camera that repeats its frames": (
                 "repeated-frames", answer_events(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))),

@@ -155,5 +155,5 @@ def test_without_the_package_a_rehearsal_says_what_to_install(
     for name in [name for name in sys.modules if name.startswith(("strobe_servos", "strobe.rehearse"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "strobe_servos", None)
-    assert main(["rehearse", "--policy.path=demo", "--robot.type=so101_follower"]) == 2
+    assert main(["rehearse", "--", "--policy.path=demo", "--robot.type=so101_follower"]) == 2
     assert "this needs strobe-servos: pip install packages/strobe_servos" in capsys.readouterr().err

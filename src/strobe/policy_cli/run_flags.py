@@ -247,10 +247,10 @@ def _check_model_inputs(config: InputFlags) -> None:
     for name, value in unfit.items():
         if value:
             raise UserError(f"--{name} is for policies: for a model use --input.video, --dataset or synthetic clips")
-    if config.input.video is not None and not config.input.video.is_file():
-        raise UserError(f"no video file {config.input.video}")
     if config.input.video is not None and config.dataset is not None:
         raise UserError("clips come from --input.video or from --dataset, not both")
+    if config.input.video is not None and not config.input.video.is_file():
+        raise UserError(f"no video file {config.input.video}")
     if config.input.video is not None and config.image_size is not None:
         raise UserError("--image_size shapes synthetic frames; a video has its own")
 

@@ -67,6 +67,7 @@ class Threads(Treatment, key="threads"):
         return TreatmentTraits(key=self.key, value=self.count)
 
     def check_device(self, device: torch.device) -> None:
+        """Raise UserError off the CPU."""
         if device.type != "cpu":
             raise UserError(f"threads={self.count} is for the CPU: this policy computes on {device.type}")
 
@@ -138,6 +139,7 @@ class KeptMemory(Switch, key="memory"):
         return self._held
 
     def check_device(self, device: torch.device) -> None:
+        """Raise UserError off the CPU, and where the heap is not glibc's own."""
         if device.type != "cpu":
             raise UserError(f"memory=kept is for the CPU: on {device.type} torch keeps memory by itself")
         if why := glibc.unsupported_reason():
@@ -184,6 +186,7 @@ class TensorFloat32(Treatment, key="tf32"):
         return TreatmentTraits(key=self.key, value=self.on)
 
     def check_device(self, device: torch.device) -> None:
+        """Raise UserError off a CUDA device."""
         if device.type != "cuda":
             raise UserError(f"tf32 is a mode of CUDA's tensor cores, and the policy is on {device.type}")
 
@@ -259,6 +262,7 @@ class CudnnChoice(Treatment, key="cudnn"):
         return TreatmentTraits(key=self.key, value=self.how)
 
     def check_device(self, device: torch.device) -> None:
+        """Raise UserError off a CUDA device."""
         if device.type != "cuda":
             raise UserError(f"cudnn needs a CUDA device, and the policy is on {device.type}")
 

@@ -83,9 +83,9 @@ def test_another_package_adds_a_rule_and_a_broken_one_is_reported(monkeypatch: p
 NAMES = ["policy", "preprocessing", "postprocessing", "forward", "backward", "backbone", "encoder", "other"]
 NAMES += ["denoise step", "RTC step", "autograd correction", "vision tower"]
 numbers = st.one_of(
-    st.floats(-1e100, 1e100),
+    st.floats(allow_nan=False, allow_infinity=False),
     st.floats(0, 1000),
-    st.sampled_from([0.0, 1e-300, 1e-6, 1.0, 30.0, 1e12, 1e100]),
+    st.sampled_from([0.0, 1e-300, 1e-6, 1.0, 30.0, 1e12, 1e300]),
 )
 maybe = st.none() | numbers
 # Not what a number that is none looks like: the test takes it for one.
@@ -111,7 +111,7 @@ def components(draw: Any, n: int) -> Component:
 
 @st.composite
 def measurements(draw: Any) -> Measurement:
-    values = draw(st.lists(numbers.map(abs), max_size=3))
+    values = draw(st.lists(numbers.map(lambda value: min(abs(value), 1e100)), max_size=3))
     whole = st.none() | st.integers() | st.integers(0, 50)
     guidance = st.builds(RealTimeChunking, execution_horizon=whole, inference_delay=whole)
     treatments = [
@@ -158,7 +158,7 @@ def results(draw: Any) -> Result:
     return made
 
 
-def test_a_number_whose_sum_would_overflow_is_no_figure():
+def test_a_time_whose_sum_would_overflow_is_no_sample():
     with pytest.raises(ValidationError, match="1e"):
         Samples(values=[1e300], summary=summary(1.0))
 

@@ -251,7 +251,8 @@ def test_difference_agrees_with_the_verdict(samples, paired):
     assert (interval is None) == (len(samples) < 6)
     if interval is not None:
         assert interval.low <= difference <= interval.high
-        if abs(verdict.ratio - 1) > 0.001:  # a difference of 0.0 % is none
+        # A difference of 0.0 % is none, and of calls that fill a queue nothing is claimed.
+        if abs(verdict.ratio - 1) > 0.001 and verdict.cause != "a queue":
             assert (interval.low > 0) == (verdict.kind == "slower")
             assert (interval.high < 0) == (verdict.kind == "faster")
 

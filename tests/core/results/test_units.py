@@ -27,11 +27,11 @@ EVERY: dict[str, Callable[[float], str | None]] = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-@given(st.floats(-1e100, 1e100) | st.floats(-1e7, 1e7) | st.floats(-1, 1))
+@given(st.floats(-1e140, 1e140) | st.floats(-1e7, 1e7) | st.floats(-1, 1))
 @example(-0.0)
 @example(-1e-9)
 @example(0.999)
-@example(1e100)
+@example(1e131)
 @example(999_999.0)
 def test_any_number_can_be_read(name: str, value: float):
     shown = EVERY[name](value) or ""

@@ -233,7 +233,7 @@ def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pyt
         memory_snapshot=False,
         profile_functions=None,
     )
-    subject: Any = None
+    subject: Any = SimpleNamespace(device=torch.device("cpu"))
     profilers = Profilers(subject, flags, options())
     answer = Studied(act().model_copy(update={"notes": []}), {}, None, None)
     profilers.look(answer, "inference", Variant("baseline"), Live())

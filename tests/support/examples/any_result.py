@@ -34,8 +34,7 @@ from strobe.tune.results import TuneResult
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
 TEXT = st.text(max_size=12)
-LARGEST = 1e100  # of a figure
-NUMBER = st.floats(-LARGEST, LARGEST)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 SCALAR = st.one_of(TEXT, st.booleans(), st.integers(-(2**53), 2**53), NUMBER, st.none())
 
 # Names of numbers → what they may be, the first that fits. All others are times, sizes and rates.
@@ -76,8 +75,7 @@ def _field_strategy(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
         strategy = st.lists(made, max_size=MOST) if record.many else st.none() | made
     least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
     most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-    # Those of a name are of its size.
-    if (least, most) not in ((None, None), (0, None)) and most != LARGEST:
+    if (least, most) not in ((None, None), (0, None)):  # those of a name are of its size
         bounded: Any = st.integers if field.annotation is int else st.floats
         strategy = bounded(least, most)
     if field.is_required() or field.annotation is datetime:  # whose default is another one each time

@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
-# JSON has no infinities: a figure that could not be computed is None. Sums and squares of figures are finite too.
-Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e100, le=1e100)]
+# JSON has no infinities: a figure that could not be computed is None, never nan or inf.
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Size = Annotated[Finite, Field(ge=0)]  # of a time, or of whatever else is never below 0
+Sample = Annotated[Size, Field(le=1e100)]  # a measured time: sums and squares of many of them are finite too
 
 
 def optional(description: str) -> Any:
@@ -67,7 +68,7 @@ class Samples(Data):
     """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
 
     warmup: list[Size] = many("warm-up samples, excluded from the summary")
-    values: list[Size]
+    values: list[Sample]
     summary: Summary
     longest_state_s: Finite | None = optional(
         "longest machine state (s), such as that of the first calls, that this run could have detected"
