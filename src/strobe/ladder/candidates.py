@@ -31,8 +31,8 @@ USUAL = {"engine": 1.4, "int8_engine": 1.4, "precision": 1.1, "channels_last": 1
 OTHERS_USUALLY = 1.3
 # The same by a dtype, where the machine's ceilings do not tell.
 NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
-# torch.compile takes 20 to 60 s on two cores, more if they are busy.
-COMPILING_S, CAPTURING_S = 60.0, 5.0
+# On two cores: torch.compile takes 20 to 60 s, and an engine of 100 denoising steps took 181 s (Diffusion, full size).
+COMPILING_S, CAPTURING_S, ALL_STEPS_S = 60.0, 5.0, 180.0
 PREPROCESSING = "preprocessing"
 ENGINES_TAKE = 0.85  # share of the time in parts that engines compute, from which torch's own treatments are left out
 SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
@@ -69,6 +69,8 @@ class Candidate:
     @property
     def build_s(self) -> float:
         """Seconds that its first call may take, roughly; 0 for what is not built."""
+        if any(spec.get("engine.steps") == "all" for spec in self.specs):
+            return ALL_STEPS_S
         return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(self.rank // 10, 0.0)
 
 
