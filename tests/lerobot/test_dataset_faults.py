@@ -73,6 +73,11 @@ def _column(folder: str, name: str, row: int, value: Any) -> Callable[[Path], No
     return lambda root: broken.table(root, folder, lambda columns: columns[name].__setitem__(row, value))
 
 
+def _lose_at_end(root: Path) -> None:
+    broken.lose_frames(root, 3, 2)
+    broken.shorten_video(root, 46)
+
+
 VIDEO = f"videos/{FRONT}/chunk-000/file-000.mp4"
 DATA = "data/chunk-000/file-000.parquet"
 STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
@@ -93,7 +98,7 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         ["episode 3, frame 4 of", VIDEO, "8 frames (800 ms)", "after 40 frames of 48"],
     ),
     "frames that the encoder lost at the end of a file": (
-        lambda root: (broken.lose_frames(root, 3, 2), broken.shorten_video(root, 46)),
+        _lose_at_end,
         ["episode 3 has 10 frames of", FRONT, "and 12 rows", "record it again"],
     ),
     "another rate": (

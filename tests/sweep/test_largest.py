@@ -126,8 +126,9 @@ def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.Captu
     assert "No batch fits" in capsys.readouterr().out
     asked = [*flags, "--policy.kl_weight=inf", "--threads=1", "--largest=2", f"--sweep_dir={tmp_path / 'infinite'}"]
     assert command.run(asked) == 0
-    best = store.load_answer(tmp_path / "infinite").best
-    assert [each.details[0][-47:] for each in best] == ["not a number at a batch of 2: no rate is given."]
+    answer = store.load_answer(tmp_path / "infinite")
+    assert isinstance(answer, Sweep)
+    assert [each.details[0][-47:] for each in answer.best] == ["not a number at a batch of 2: no rate is given."]
     assert one_server._starts == 1 or one_server.unfit
 
 
