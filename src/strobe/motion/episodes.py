@@ -10,6 +10,7 @@ import numpy as np
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from strobe.core.measure.sampling import Progress
+from strobe.core.measure.statistics import interpolate_peak
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.motion.series import Column, Series, cut
 
@@ -141,7 +142,7 @@ def _measure_episode(
     score = np.abs(matches[:, moves]).mean(axis=1)
     peak = int(np.argmax(score))
     lag = lags[peak]
-    found.lag[at], found.sure[at] = lag + _part_of_a_tick(score, peak), score[peak]
+    found.lag[at], found.sure[at] = interpolate_peak(score, peak) - latest, score[peak]
     # A servo of its own may be a little later than the arm.
     near = matches[max(0, peak - 2) : peak + 3]
     best = np.argmax(np.abs(near), axis=0)
@@ -234,11 +235,3 @@ def _median_ratio(one: np.ndarray, two: np.ndarray, least: np.ndarray) -> np.nda
         some = both[:, joint]
         found[joint] = np.median(two[some, joint] / one[some, joint])
     return found
-
-
-def _part_of_a_tick(score: np.ndarray, peak: int) -> float:
-    if peak in (0, len(score) - 1):
-        return 0.0
-    before, here, after = score[peak - 1 : peak + 2]
-    curve = before - 2 * here + after
-    return float(0.5 * (before - after) / curve) if curve < 0 else 0.0

@@ -1,4 +1,4 @@
-"""What the checks of motion share: what was read and measured, and in which episodes an oddity is."""
+"""The look that all checks of motion share: what was read and measured, and in which episodes an oddity is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 4  # joints that are named
 
 @dataclass
 class Pictures:
-    """What was decoded of each camera.
+    """Images decoded of each camera.
 
     Args:
         changes: camera → place of an episode → (images − 1,) how much each image differs from the one before.
@@ -36,7 +36,7 @@ class Pictures:
 
 @dataclass
 class Look:
-    """What was read of a recording. Checks of action against state have `joints` and `figures`, of images `pictures`.
+    """A recording as it was read. Checks of action against state have `joints` and `figures`, of images `pictures`.
 
     Args:
         columns: vector → its dimensions, without spikes and wraps.

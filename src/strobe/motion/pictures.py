@@ -9,6 +9,7 @@ from contextlib import closing
 import numpy as np
 
 from strobe.core.measure.sampling import Progress
+from strobe.core.measure.statistics import interpolate_peak
 from strobe.core.results import units
 from strobe.lerobot.datasets.fault import distance
 from strobe.lerobot.datasets.frames import ImageReader
@@ -140,11 +141,8 @@ def _measure_lag(look: Look, camera: str) -> CameraLag | None:
         peak = int(np.argmax(curve))
         far = np.abs(np.arange(len(curve)) - peak) > APART_S * fps
         if curve[peak] >= BUSY and curve[far].max() < curve[peak] - LESS and 0 < peak < len(curve) - 1:
-            before, here, after = curve[peak - 1 : peak + 2]
-            curved = before - 2 * here + after
-            part = 0.5 * (before - after) / curved if curved < 0 else 0.0
-            shown[int(look.series.episodes[at])] = float(peak - farthest + part)
-            peaks[int(look.series.episodes[at])] = float(here)
+            shown[int(look.series.episodes[at])] = interpolate_peak(curve, peak) - farthest
+            peaks[int(look.series.episodes[at])] = float(curve[peak])
     if not curves:
         return None
     lags = (np.arange(-farthest, farthest + 1) / fps).tolist()

@@ -1,4 +1,4 @@
-"""What the motion of a recording shows. Plain data."""
+"""The motion of a recording: findings, traces and lags as plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strobe.core.results.data import Data, Finite, many, mapping, optional
 
 
 class Oddity(Data):
-    """What a check found: one fault, in all episodes that have it."""
+    """A finding of a check: one fault, in all episodes that have it."""
 
     check: str | None = optional("name of the check, e.g. 'levels'")
     level: Literal["info", "warning"] = "warning"
@@ -54,7 +54,7 @@ class CameraLag(Data):
 
 
 class Motion(Data):
-    """What was looked at in a recording's motion, and what was found."""
+    """The looks at a recording's motion, and their findings."""
 
     checks: list[str] = Field(description="names of the checks that could judge the set")
     found: list[Oddity] = Field(default_factory=list)

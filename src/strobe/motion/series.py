@@ -1,4 +1,4 @@
-"""What the checks of motion read: each dimension of the vectors, its spikes and wraps, and the means in ``meta/``."""
+"""The input of the checks of motion: each dimension, its spikes and wraps, and the means in ``meta/``."""
 
 from __future__ import annotations
 

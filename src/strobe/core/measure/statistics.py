@@ -390,3 +390,12 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
         one_step_ms=float(medians[0] / steps[0]),
         predicted={int(count): fixed + per_step * float(count) for count in steps},
     )
+
+
+def interpolate_peak(values: Array, peak: int) -> float:
+    """Return where ``values`` peak, by the parabola through the largest, at ``peak``, and its neighbours."""
+    if peak in (0, len(values) - 1):
+        return float(peak)
+    before, here, after = values[peak - 1 : peak + 2]
+    curve = before - 2 * here + after
+    return float(peak + (0.5 * (before - after) / curve if curve < 0 else 0.0))

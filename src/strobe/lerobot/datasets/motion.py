@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from strobe.core.measure.statistics import interpolate_peak
 from strobe.lerobot.datasets.results import JointShift, Repeats, Standing, Statistics
 
 EARLIEST, LATEST = -3, 10  # ticks that are tried
@@ -100,11 +101,7 @@ def _peak(matches: np.ndarray) -> float | None:
     peak = int(np.argmax(matches))
     if matches[peak] < ALIKE or peak == len(matches) - 1:
         return None
-    if peak == 0:
-        return float(EARLIEST)
-    before, here, after = matches[peak - 1 : peak + 2]
-    curve = before - 2 * here + after
-    return float(EARLIEST + peak + (0.5 * (before - after) / curve if curve < 0 else 0.0))
+    return EARLIEST + interpolate_peak(matches, peak)
 
 
 def still(values: np.ndarray, episode: np.ndarray, measured: Statistics) -> list[bool]:

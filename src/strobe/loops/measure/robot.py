@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from strobe.core.measure.statistics import interpolate_peak
 from strobe.loops.measure.rollout import Action, Tick, quantiles
 from strobe.loops.results.arm import Bus
 from strobe.loops.results.motion import FirstAction, JointJump, Motion
@@ -136,11 +137,7 @@ def lag_ticks(action: ArrayLike, state: ArrayLike) -> float | None:
     peak = int(np.argmax(match))
     if match[peak] < LEAST_MATCH or peak == most:
         return None
-    if peak == 0:
-        return 0.0
-    before, here, after = match[peak - 1 : peak + 2]
-    curve = before - 2 * here + after
-    return float(peak + (0.5 * (before - after) / curve if curve < 0 else 0.0))
+    return interpolate_peak(match, peak)
 
 
 def _match(a: np.ndarray, b: np.ndarray) -> float:

@@ -50,7 +50,7 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
 
 
 def motion(wiring: Wiring) -> Iterator[Finding]:
-    """What the checks of the recording's motion have found."""
+    """Findings of the checks of the recording's motion."""
     for odd in wiring.motion.found if wiring.motion is not None else ():
         yield Finding(
             rule=f"data-motion-{str(odd.check).replace(' ', '-')}",

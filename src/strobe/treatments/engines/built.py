@@ -16,7 +16,7 @@ from strobe.treatments.engines.recorded import Results, cast_to_float32
 
 @dataclass(frozen=True)
 class Target:
-    """What an engine stands for: ``method`` of ``owner``, which is ``call`` and uses the weights of ``module``."""
+    """The call that an engine replaces: ``method`` of ``owner``, with the weights of ``module``, which is ``call``."""
 
     module: nn.Module
     owner: nn.Module

@@ -272,9 +272,9 @@ class PartInEngine(Treatment, key="engine"):
         undo = replaced_method(target.owner, target.method, target.call)
         started = time.perf_counter()
         try:
-            with _suspend_observation(subject.device), RecordedDraws() as drawn:
-                results = run_flattened(target.call, call.args, call.kwargs)
             with _suspend_observation(subject.device):
+                with RecordedDraws() as drawn:
+                    results = run_flattened(target.call, call.args, call.kwargs)
                 self._cached |= has_cache(results)
                 template = Results.from_value(results, self.part)
                 self._built[call.key] = self._build_and_compare(subject, target, calls, template, drawn.draws)
