@@ -4,7 +4,8 @@ Made-up recordings of two robots (6 joints in degrees; 7 joints in radians, grip
 
 - faults of `planted/motion.py`, each in three strengths: a joint that rests away from its commands, a gripper's
   complement, a sign, a factor, degrees and radians in one set, joints exchanged, an encoder that stands, late actions
-  in half of the episodes, spikes, wraps, a part of an episode in another, vectors exchanged, a slow loop in a part of
+  in half of the episodes, actions that are the present state, spikes, wraps, a part of an episode in another, vectors
+  exchanged, a slow loop in a part of
   the episodes. Bar: the middle and the strong ones are named by their check in at least 95 %; the weak ones are shown.
   What another check says besides is counted.
 - sound recordings of 18 kinds. Bar: nothing is found in any.

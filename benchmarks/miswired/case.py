@@ -14,8 +14,8 @@ from miswired.data import Ticks, World, rewrite_vectors, write
 
 from strobe.core.kinds import advise
 from strobe.core.results.finding import Finding
+from strobe.open_loop.run import Frames
 from strobe.preflight.lag import read_run
-from strobe.preflight.open_loop import Frames
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.run import Preflight, look_at_frames, preflight
 from strobe.preflight.wiring.dataset import read_dataset

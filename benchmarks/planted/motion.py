@@ -281,6 +281,14 @@ def _late(made: Made, strength: int) -> Made:
     return replace(made, action=late).note_means()
 
 
+def _copy_state(made: Made, strength: int) -> Made:
+    """The actions are the states of their own rows, nearly at the weakest strength, or of two rows before."""
+    random, ticks = np.random.default_rng(0), (0, 0, 2)[strength]
+    noise = (0.2 * made.robot.turn / 360, 0.0, 0.0)[strength]
+    copied = [np.concatenate([np.repeat(one[:1], ticks, axis=0), one[: len(one) - ticks]]) for one in made.state]
+    return replace(made, action=[one + noise * random.normal(size=one.shape) for one in copied]).note_means()
+
+
 def _spikes(made: Made, strength: int) -> Made:
     size = (0.25, 0.6, 11.0)[strength] * made.robot.turn
 
@@ -339,6 +347,7 @@ PLANTS: dict[str, tuple[str, Callable[[Made, int], Made]]] = {
     "joints exchanged": ("exchanged joints", _exchange_joints),
     "stuck encoder": ("stuck", _hold_encoder),
     "late actions": ("delays", _late),
+    "copied state": ("copied state", _copy_state),
     "spikes": ("spikes", _spikes),
     "wraps": ("wraps", _wrap),
     "repeated part": ("repeats", _repeat_part),

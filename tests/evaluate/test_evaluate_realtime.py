@@ -6,6 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,15 @@ def test_a_policy_that_lerobots_server_cannot_serve_is_a_line(diffusion):
 def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
     with pytest.raises(UserError, match=r"cannot guide the policy type 'diffusion'; it guides .*smolvla"):
         require_engine(diffusion.policy, "rtc")
+
+
+@pytest.mark.parametrize("engine", ["rtc", "async"])
+def test_an_engine_that_would_ignore_a_setting_of_the_policy_refuses_it(engine: str):
+    """As in strands-labs/robots #731."""
+    averaging: Any = SimpleNamespace(config=SimpleNamespace(type="act", temporal_ensemble_coeff=0.01))
+    require_engine(averaging, "sync")
+    with pytest.raises(UserError, match=rf"type={engine}: .* ignore temporal_ensemble_coeff=0.01"):
+        require_engine(averaging, engine)
 
 
 def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatch):

@@ -15,11 +15,10 @@ from support.suite.matrix import matrix
 
 from strobe.core.families.registry import building
 from strobe.core.treatments import catalogue
-from strobe.lerobot.families import qwen3
 from strobe.lerobot.policies.lerobot_policies import config_from_type
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe_zoo import vla_jepa
+from strobe_zoo import qwen3, vla_jepa
 
 KINDS = ("groot", "vla_jepa")
 

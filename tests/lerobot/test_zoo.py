@@ -11,7 +11,7 @@ import pytest
 from support.builders.tiny_policies import load_tiny_subject
 
 from strobe.core.families import registry
-from strobe.core.families.capabilities import Calls
+from strobe.core.families.capabilities import Backbone, Calls
 from strobe.core.families.family import Family
 from strobe.environments import parcel
 from strobe.lerobot.policies.loading import load_subject
@@ -21,11 +21,13 @@ from strobe.lerobot.policies.standins import TOKENIZERS, ZOO, missing_zoo_line, 
 
 def test_strobe_knows_the_types_of_the_package_and_which_look_seldom() -> None:
     assert {entry.name for entry in distribution("strobe-zoo").entry_points.select(group=registry.GROUP)} == ZOO
-    assert set(registry.list_types_having(lambda family: family.tiny)) > ZOO
+    towers = ZOO & set(registry.list_types_having(Backbone))
+    assert towers == {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "siglip2_vision_model"}
+    assert set(registry.list_types_having(lambda family: family.tiny)) > ZOO - towers
     assert {name for kind in ZOO for name in registry.record_package(kind)} == {"strobe-zoo"}
     seldom = set(registry.list_types_having(lambda family: Calls.from_family(family).seldom_looks))
-    assert ZOO - seldom == {"gaussian_actor", "lingbot_va"}
-    assert seldom - ZOO == {"act", "diffusion", "groot", "pi0", "pi05", "smolvla"}
+    assert ZOO - towers - seldom == {"gaussian_actor", "lingbot_va"}
+    assert seldom - ZOO == {"act", "diffusion", "pi0", "pi05", "smolvla"}
 
 
 def test_no_entry_point_is_read_for_a_type_of_strobes_own(monkeypatch: pytest.MonkeyPatch) -> None:

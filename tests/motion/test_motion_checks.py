@@ -28,7 +28,8 @@ HALF, THIRD = list(range(6, 12)), list(range(0, 12, 3))
 # Fault → the episodes that have it at its middle strength; None where the motion decides.
 CONCERNED = {
     "level": EVERY, "complement": THIRD, "sign": THIRD, "factor": EVERY, "units": THIRD, "joints exchanged": THIRD,
-    "stuck encoder": THIRD, "late actions": list(range(6)), "spikes": [3, 7], "wraps": None, "repeated part": [5],
+    "stuck encoder": THIRD, "late actions": list(range(6)), "copied state": EVERY, "spikes": [3, 7], "wraps": None,
+    "repeated part": [5],
     "vectors exchanged": [1, 4], "held values": THIRD,
 }  # fmt: skip
 MIDDLE, STRONG = 1, 2

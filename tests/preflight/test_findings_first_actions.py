@@ -14,7 +14,8 @@ from strobe.core.kinds import advise, document, page
 from strobe.loops.measure.robot import first_action, joint_jumps, starts
 from strobe.loops.measure.rollout import Tick
 from strobe.loops.results.motion import FirstJump
-from strobe.preflight.results.preflight import ActionRange, Hypothesis, OpenLoop, PreflightResult
+from strobe.open_loop.results import ActionRange, Hypothesis, OpenLoop
+from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import JointReach, Reach, Wiring
 
 Array = NDArray[np.float64]

@@ -6,15 +6,17 @@ from support.examples.findings_results import approve_findings
 
 from strobe.core.kinds import advise, document, page
 from strobe.core.results.data import Interval
-from strobe.preflight.results import preflight as open_loop
-from strobe.preflight.results.preflight import (
+from strobe.open_loop.results import (
+    DimensionError,
     Hypothesis,
     NaiveError,
     OpenLoop,
     PairedError,
     PartErrors,
-    PreflightResult,
+    PredictedChunk,
+    Strip,
 )
+from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import Feature, FeatureKind, Place, WiredFeature, Wiring
 
 
@@ -28,12 +30,12 @@ def part(name: str = "all", rms: float = 0.2, against: float = 0.2) -> PartError
 
 
 def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> PreflightResult:
-    chunk = open_loop.PredictedChunk(tick=1, values=[[2.0, 3.5]])
-    strip = open_loop.Strip(episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[chunk])
+    chunk = PredictedChunk(tick=1, values=[[2.0, 3.5]])
+    strip = Strip(episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[chunk])
     loop = OpenLoop(
         frames=80, episodes=8, chunk=2, fps=30, parts=list(parts), names=["pan"], along=[0.1, 0.2], strips=[strip],
         naive_along={"the mean action": [1.0, 1.0]},
-        dimensions=[open_loop.DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
+        dimensions=[DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
     )  # fmt: skip
     wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[])
     return PreflightResult(

@@ -16,10 +16,10 @@ from strobe.core.runs import store
 from strobe.loops.measure.rollout import quantiles
 from strobe.loops.results.motion import FirstAction, FirstJump
 from strobe.loops.results.rollout import JointSeam, RolloutResult
-from strobe.preflight import first_actions, open_loop
+from strobe.open_loop import run as open_loop
+from strobe.open_loop.results import OpenLoop
 from strobe.preflight.findings.preflight import is_far
-from strobe.preflight.lag import read_run
-from strobe.preflight.results.preflight import OpenLoop
+from strobe.preflight.lag import add_first_action, read_run
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = TESTS / "golden"
@@ -95,15 +95,15 @@ def test_a_runs_first_action_stands_beside() -> None:
     jump = judge_frames(recording()).first_jump
     assert jump is not None
     run = read_run(GOLDEN / "rollout")
-    first_actions.add_run(jump, run)
+    add_first_action(jump, run)
     assert "an earlier version of Strobe saved it" in jump.unjudged[0], "its answer has no first action"
     run.rollout.first_action = [FirstAction(joint="pan", at=1.0, sent=-2.5)]
     jump.unjudged.clear()
-    first_actions.add_run(jump, run)
+    add_first_action(jump, run)
     assert [joint.run for joint in jump.joints] == [3.5, None, None, None]
     assert jump.unjudged == []
     empty = FirstJump(joints=[joint.model_copy(update={"joint": "other"}) for joint in jump.joints])
-    first_actions.add_run(empty, run)
+    add_first_action(empty, run)
     assert "none of its joints" in empty.unjudged[0]
 
 

@@ -14,8 +14,9 @@ import torch
 from support.builders.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
 
 from strobe.lerobot.policies.recorded_actions import spread_frames
-from strobe.preflight import open_loop, predictions
-from strobe.preflight.results.preflight import Hypothesis, OpenLoop
+from strobe.open_loop import predictions
+from strobe.open_loop import run as open_loop
+from strobe.open_loop.results import Hypothesis, OpenLoop
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=16)  # enough to claim what was planted
 MORE = open_loop.Frames(Path("unused"), seconds=120.0, most=32)  # of which nothing may be claimed
@@ -206,7 +207,7 @@ def test_ctrl_c_keeps_the_frames_that_were_looked_at() -> None:
 def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what_they_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from strobe.preflight import predictions
+    from strobe.open_loop import predictions
 
     clock = iter(np.arange(0, 1e6, 2.0))
     monkeypatch.setattr(predictions.time, "monotonic", lambda: next(clock))

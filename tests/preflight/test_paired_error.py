@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from strobe.core.measure.statistics import bonferroni
-from strobe.preflight.open_loop_errors import LEVEL, paired_error
+from strobe.open_loop.errors import LEVEL, paired_error
 
 FRAMES = 5  # of an episode
 TRIES = 400

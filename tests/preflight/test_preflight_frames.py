@@ -180,7 +180,7 @@ def test_a_fixed_copy_that_explains_less_is_not_written(
     def raise_interrupt(*_: object) -> float:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("strobe.preflight.open_loop.explained_share", raise_interrupt)
+    monkeypatch.setattr("strobe.open_loop.run.explained_share", raise_interrupt)
     newer = tmp_path / "newer"
     _, result = run(tmp_path / "c", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--fix={newer}")
     assert (result["status"], result["fixed"]) == ("interrupted", [])

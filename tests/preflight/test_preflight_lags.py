@@ -61,7 +61,7 @@ def test_a_data_set_without_its_frames_is_not_judged(stage: Wired):
     shutil.rmtree(stage.dataset / "data")
     lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
     assert lag is not None
-    assert any("is missing" in reason for reason in lag.unjudged)
+    assert any("its frames were not read" in reason for reason in lag.unjudged)
 
 
 def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wired, tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,19 @@ def set_normalisation(mode: str, names: tuple[str, str], low: float, high: float
     return plant
 
 
+def remove_normaliser(stage: Wired) -> None:
+    def change(read: dict[str, Any]) -> dict[str, Any]:
+        return read | {"steps": [step for step in read["steps"] if "norm_map" not in step["config"]]}
+
+    change_json(stage.policy / "policy_preprocessor.json", change)
+
+
+def add_old_buffers(stage: Wired) -> None:
+    """The weights keep the statistics of an old format, which complete processors have too."""
+    buffer = {"normalize_inputs.buffer_observation_state.mean": np.zeros(6, np.float32)}
+    stage.change_weights(lambda tensors: tensors | buffer)
+
+
 def add_quantiles(stage: Wired) -> None:
     ends = {"q01": [-12.0] * 6, "q99": [12.0] * 6, "q10": [-8.0] * 6, "q90": [8.0] * 6}
     change_json(stage.dataset / "meta/stats.json", lambda read: {name: each | ends for name, each in read.items()})
@@ -115,6 +129,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "statistics missing": (MISSING, "statistics-absent"),  # lerobot #2753, #1424, #4047: moves a centimetre
     # lerobot #4655, #4649; strands-labs/robots #1096
     "statistics in the weights": (statistics_in_the_weights, "statistics-in-weights"),
+    "no normaliser": (remove_normaliser, "normaliser-missing"),  # lerobot #3674
     "statistics not numbers": (NOT_NUMBERS, "statistics-not-numbers"),
     "a joint that never moved": (
         statistics("pre", "observation.state.std", [5, 5, 5, 5, 5, 0]), "statistics-flat statistics-of-other-data"),
@@ -138,12 +153,21 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     # lerobot #2277
     "too few actions": (lambda stage: stage.configure(n_action_steps=31), "chunk-short acts-long-unseen"),
     "horizon too long": (lambda stage: stage.set_robot(engine="rtc", execution_horizon=40), "horizon-long"),
+    "chunks averaged": (
+        lambda stage: (stage.set_robot(engine="rtc", execution_horizon=10),
+                       stage.configure(temporal_ensemble_coeff=0.01, n_action_steps=1)), "averaging-ignored"),
+    "far actions clipped": (
+        lambda stage: stage.configure(clip_sample=True, clip_sample_range=1.0), "actions-clipped fields-unknown"),
+    "near actions clipped": (
+        lambda stage: (stage.configure(clip_sample=True, clip_sample_range=1.0),
+                       set_normalisation("MIN_MAX", ("min", "max"), -40.0, 40.0)(stage)), "fields-unknown"),
     "acts long": (lambda stage: stage.configure(n_action_steps=30), "acts-long-unseen"),  # lerobot #1316, #4614
     "another rate": (lambda stage: stage.describe(fps=15), "rates-differ"),
     "a slow camera": (lambda stage: stage.set_robot(camera_fps={"front": 15.0}), "camera-slow"),
     "narrow limits": (lambda stage: stage.limit("elbow_flex", -4.0, 4.0), "reach-beyond-limits"),
     "compiles": (lambda stage: stage.configure(compile_model=True), "compiled-in-part fields-unknown"),
     # What is sound, however it looks at first.
+    "statistics of an old format besides": (add_old_buffers, ""),
     "motions of 5 degrees": (extents(5.0, 98.0), ""),
     "motions of 5 degrees, the gripper too": (extents(5.0, 5.0), ""),
     "min and max": (set_normalisation("MIN_MAX", ("min", "max"), -38.0, 44.0), ""),
@@ -197,13 +221,20 @@ def test_cameras_that_lerobot_fills_in_are_not_missing(saved_policies, stage: Wi
     assert missing(1) == ["The data set has no empty_camera_1 camera"]
 
 
-def test_a_policys_own_order_is_kept_by_rtc_alone(stage: Wired):
+def test_a_policys_own_order_is_kept_by_rtc_alone_and_a_state_in_another_order_by_neither(stage: Wired):
     stage.configure(action_feature_names=BACKWARDS)
     (found,) = [finding for finding in stage.findings() if finding.rule != "fields-unknown"]
     assert found.rule == "action-order"
-    assert "--inference.type=rtc" in found.do
+    assert found.do == "--inference.type=rtc keeps the policy's order."
     stage.set_robot(engine="rtc", execution_horizon=10)
     assert {finding.rule for finding in stage.findings()} - {"fields-unknown"} == {"action-order-of-sync"}
+    stage.describe_feature("observation.state", names=BACKWARDS)
+    found = {finding.rule: finding for finding in stage.findings()}
+    assert found.keys() - {"fields-unknown"} == {"action-order", "state-order"}
+    assert found["action-order"].do.startswith("Train on data of a robot that names its joints in this order")
+    stage.dataset = None  # type: ignore[assignment]
+    (order,) = [finding for finding in stage.findings() if finding.rule == "action-order-of-sync"]
+    assert "is its state in the robot's order?" in order.do
 
 
 def test_weights_that_are_missing_are_named(stage: Wired):

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strobe.core.families.family import Family
+from strobe.core.families.family import Family, list_no_probes
+from strobe.core.families.modules import build_module_family
+from strobe.core.families.registry import find_family
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import groot, pi
+from strobe.lerobot.families import pi
 
 # Policies of openpi and Isaac-GR00T, known by the names of their classes and modules; neither project is imported.
 #
@@ -33,6 +35,13 @@ def _pi_probes(module: Any) -> Sequence[Probe]:
     return [resize, *_inside([*pi.probes(module), *pi.inference(module)], "pi")]
 
 
+def _groot_probes(module: Any) -> Sequence[Probe]:
+    family = find_family("groot")  # in strobe-zoo; without it the module is divided along its modules
+    if family is not None and family.probes is not None:
+        return _inside(family.probes(module), "groot")
+    return (build_module_family(module).probes or list_no_probes)(module)
+
+
 def _openpi_policy(_: Any) -> Sequence[Probe]:
     return [
         Probe.method("", "_input_transform", "preprocessing", optional=True),
@@ -54,7 +63,7 @@ def _groot_policy(_: Any) -> Sequence[Probe]:
 # The last steps of a class's full name → its record. A subclass is what its base is.
 _MODULES = {
     "pi0_pytorch.PI0Pytorch": Family("pi", (), _pi_probes),
-    "gr00t_n1d7.Gr00tN1d7": Family("groot", (), lambda module: _inside(groot.probes(module), "groot")),
+    "gr00t_n1d7.Gr00tN1d7": Family("groot", (), _groot_probes),
 }
 _POLICIES = {
     "openpi.policies.policy.Policy": Family("openpi policy", (), _openpi_policy),

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 
 from strobe.core.measure.sampling import Progress
+from strobe.core.measure.statistics import summarise
+from strobe.lerobot.datasets.results import RecordedLag
 from strobe.motion import pairs, pictures, rows
 from strobe.motion.episodes import Figures, Joints, find_joints, measure
 from strobe.motion.look import Look, Pictures
@@ -67,6 +69,8 @@ CHECKS = (
           "The policy learns that this joint's state says nothing, and cannot correct its position on the robot."),
     Check("delays", "joints", "ticks from action to state by episode", pairs.delays,
           "The policy learns two delays at once, and its actions come at the time of neither."),
+    Check("copied state", "joints", "whether an action is a position that the arm has already", pairs.copied_state,
+          "The policy learns to send the position that the arm already has, and the arm stays where it is."),
     Check("levels", "joints", "state less action at rest", pairs.levels,
           "The policy learns that the arm ends away from each goal. On an arm that does not, it misses by that much."),
     Check("image lag", "pictures", "the change of the images against the speed of the joints", pictures.late_images,
@@ -97,7 +101,8 @@ def look_at_motion(
     if joints is not None:
         look.joints, look.figures = joints, measure(joints, series.bounds, series.fps, progress)
         look.positions, lacking = _find_positions(look.figures)
-        if look.positions.any() and (share := _share_next_state(series, joints)) > NEXT:
+        motion.lags = list(_lags(joints, look.figures))
+        if look.positions.any() and (share := pairs.share_equal(joints, 1)) > NEXT:
             look.positions[:] = False
             lacking = f"the action is the state of the next row by construction, in {100 * share:.0f} % of the rows"
         look.explained = np.zeros(look.figures.steps.shape, bool)
@@ -136,13 +141,13 @@ def _find_positions(figures: Figures) -> tuple[np.ndarray, str]:
     return np.ones(figures.steps.shape[1], bool), ""
 
 
-def _share_next_state(series: Series, joints: Joints) -> float:
-    """Return the share of the joints' motions after which the state is the action, number by number."""
-    inside, equal, moves = series.inside(), 0, 0
-    for action, state in zip(joints.action, joints.state, strict=True):
-        moved = inside & (np.diff(state) != 0)
-        equal, moves = equal + int((action[:-1] == state[1:])[moved].sum()), moves + int(moved.sum())
-    return equal / max(1, moves)
+def _lags(joints: Joints, figures: Figures) -> Iterator[RecordedLag]:
+    for at, name in enumerate(joints.names):
+        lag, shown = RecordedLag(joint=name), figures.own[np.abs(figures.steps[:, at]) > pairs.ALIKE, at]
+        if len(shown):
+            summary = summarise(np.maximum(shown, 0.0).tolist())
+            lag = RecordedLag(joint=name, ticks=summary.median, interval=summary.interval, episodes=len(shown))
+        yield lag
 
 
 def _rests(look: Look, found: list[Oddity]) -> Iterator[RestPoints]:

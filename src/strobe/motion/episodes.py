@@ -11,7 +11,7 @@ from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import interpolate_peak
-from strobe.lerobot.datasets.numbers import ACTION, STATE
+from strobe.lerobot.datasets.numbers import ACTION, STATE, is_switch
 from strobe.motion.series import Column, Series, cut
 
 LATEST_S = 0.5  # seconds between action and state that are tried; a hobby arm has 0.05 to 0.2
@@ -21,8 +21,6 @@ FEWEST = 30  # rows of an episode that is judged
 REST_S = 0.3  # seconds without motion after which a servo has arrived
 STILL = 0.01  # share of a joint's range: less is no motion
 NOISE = 4.0  # times the noise of an encoder, which is no motion either
-SWITCHES = 0.7  # share of the ticks near one end of its range: a dimension that is open or closed
-NEAR = 0.1  # share of the range
 ENDS = (0.1, 0.9)  # quantiles of action less state: a gripper that holds something is at its goal while it is open
 
 
@@ -58,15 +56,8 @@ def find_joints(series: Series, columns: dict[str, list[Column]]) -> Joints | No
     action, state = ([each.clean for each in side] for side in (one, two))
     reach = np.array([max(mine.reach, theirs.reach) for mine, theirs in zip(one, two, strict=True)])
     turn = np.array([mine.turn for mine in one])
-    return Joints([named[at] for at, _ in places], action, state, reach, turn, _is_switch(action))
-
-
-def _is_switch(action: list[np.ndarray]) -> np.ndarray:
     rows = np.stack([each[:: max(1, len(each) // 20_000)] for each in action], axis=1)
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    place = (rows - low) / np.maximum(high - low, 1e-12)
-    ends = (place < NEAR).mean(axis=0), (place > 1 - NEAR).mean(axis=0)
-    return (ends[0] + ends[1] > SWITCHES) & (np.minimum(*ends) > NEAR)
+    return Joints([named[at] for at, _ in places], action, state, reach, turn, is_switch(rows))
 
 
 @dataclass
@@ -76,6 +67,7 @@ class Figures:
     Args:
         lag: ticks from the actions to the states that go with them.
         sure: correlation at that lag, mean over the joints.
+        own: ticks from a joint's action to its own state, which may be a little later than the arm's.
         steps: correlation of a joint's steps at that lag, with its sign.
         levels: correlation of a joint's values at that lag.
         slope: of state on action at that lag, by the ratio of their spreads.
@@ -92,6 +84,7 @@ class Figures:
 
     lag: np.ndarray
     sure: np.ndarray
+    own: np.ndarray
     steps: np.ndarray
     levels: np.ndarray
     slope: np.ndarray
@@ -143,18 +136,20 @@ def _measure_episode(
     peak = int(np.argmax(score))
     lag = lags[peak]
     found.lag[at], found.sure[at] = interpolate_peak(score, peak) - latest, score[peak]
-    # A servo of its own may be a little later than the arm.
-    near = matches[max(0, peak - 2) : peak + 3]
+    first = max(0, peak - 2)
+    near = matches[first : peak + 3]
     best = np.argmax(np.abs(near), axis=0)
     found.steps[at] = np.where(moves, np.take_along_axis(near, best[None], axis=0)[0], np.nan)
-    one, two = _shift_rows(ahead, behind, lag)
+    for joint in np.flatnonzero(moves):
+        found.own[at, joint] = interpolate_peak(np.abs(matches[:, joint]), first + int(best[joint])) - latest
+    one, two = shift_rows(ahead, behind, lag)
     found.cross[at] = np.where(moves[:, None] & moves, _cross(one, two), np.nan)
     found.ratio[at] = _median_ratio(one, two, 0.2 * STEP_S * reach)
     centred = action[:-far] - action[:-far].mean(axis=0)
-    found.velocity[at] = np.abs(np.stack([_correlate(*_shift_rows(centred, behind, one)) for one in (0, 1, 2)])).max(
+    found.velocity[at] = np.abs(np.stack([_correlate(*shift_rows(centred, behind, one)) for one in (0, 1, 2)])).max(
         axis=0
     )
-    early, late = _shift_rows(action, state, lag)
+    early, late = shift_rows(action, state, lag)
     spread = early.std(axis=0), late.std(axis=0)
     found.levels[at] = np.where(moves, _correlate(early - early.mean(axis=0), late - late.mean(axis=0)), np.nan)
     found.slope[at] = np.where(moves & (spread[0] > 1e-9 * reach), spread[1] / np.maximum(spread[0], 1e-12), np.nan)
@@ -200,7 +195,7 @@ def _held_s(action: np.ndarray, state: np.ndarray, reach: np.ndarray, fps: float
     return longest * ticks / fps
 
 
-def _shift_rows(early: np.ndarray, late: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
+def shift_rows(early: np.ndarray, late: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of ``early``, and those of ``late`` that come ``lag`` rows later."""
     return (early[: len(early) - lag], late[lag:]) if lag >= 0 else (early[-lag:], late[:lag])
 

@@ -139,3 +139,11 @@ def join_names(names: Sequence[str]) -> str:
     """Return names in words, the first of many."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def medians(values: np.ndarray) -> np.ndarray:
+    """Return the median of each joint; NaN where no episode has one."""
+    some = np.isfinite(values).any(axis=0)
+    found = np.full(values.shape[1], np.nan)
+    found[some] = np.nanmedian(values[:, some], axis=0)
+    return found

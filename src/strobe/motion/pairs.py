@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from strobe.core.results import units
-from strobe.motion.look import Look, is_enough, split_groups
+from strobe.motion.episodes import Joints, shift_rows
+from strobe.motion.look import Look, is_enough, join_names, medians, split_groups
 from strobe.motion.results import Oddity
 
 # An arm's moves are smooth, so its steps correlate over some ticks: 0.6 by chance needs two moves, seen in one episode
@@ -25,6 +26,7 @@ LONGEST_S = 1.0  # a state that stands longer while its action moves is no servo
 FIXED = 1e-4  # share of a joint's range: no encoder is so fine that a moving joint stays within it
 PILE = 0.005  # share of the rows at the very end of the range
 SURE = 0.6  # mean correlation over the joints by which a delay is read
+AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 TICKS = 1.5  # a camera or a bus read more or less makes a tick
 
 
@@ -81,7 +83,7 @@ def scale(look: Look) -> Iterator[Oddity]:
     both = [np.log(np.where(close, each, 1.0)) for each in (figures.slope, figures.ratio)]
     alike = np.where(both[0] * both[1] > 0, np.sign(both[0]) * np.minimum(*np.abs(both)), 0.0)
     size = np.where(close, alike, np.nan)
-    usual = _medians(size)
+    usual = medians(size)
     if np.isfinite(usual).any() and np.nanmedian(np.abs(usual)) > np.log(FACTOR):
         return  # action and state have other units by construction, in all joints
     for at, name in enumerate(joints.names):
@@ -159,6 +161,38 @@ def _ticks(lag: float) -> str:
     return f"{abs(lag):.1f} ticks {'after' if lag >= 0 else 'before'}"
 
 
+def copied_state(look: Look) -> Iterator[Oddity]:
+    """Actions that are the arm's present position, or an earlier one: such data teaches it to stay (GR00T #137)."""
+    joints, figures = look.joints, look.figures
+    lags = medians(np.where(np.abs(figures.steps) > ALIKE, figures.own, np.nan))
+    at_once = np.flatnonzero(lags <= AT_ONCE)
+    if not len(at_once) or 2 * len(at_once) < np.isfinite(lags).sum() or split_groups(figures.lag, TICKS) is not None:
+        return  # with episodes of another delay no shift is right for all
+    late = float(np.median(lags[at_once]))
+    ticks = min(0, round(late))
+    names = [joints.names[at] for at in at_once]
+    state = f"{-ticks} control ticks before" if ticks else "of the same control tick"
+    yield look.place(
+        np.ones(len(figures.lag), bool),
+        f"The data teaches the arm to stay: the action of {join_names(names)} is its present position",
+        f"In {100 * share_equal(joints, ticks, at_once.tolist()):.0f} % of the rows in which they move, the action is "
+        f"the state {state}; the median lag from action to state is {late:.1f} control ticks.",
+        f"shift the actions by {1 - ticks} control tick{units.plural(1 - ticks)}: action[t] becomes the recorded "
+        f"action[t + {1 - ticks}]. Or record the leader's positions as actions",
+        joints=names,
+    )
+
+
+def share_equal(joints: Joints, ticks: int, some: Sequence[int] | None = None) -> float:
+    """Return the share of the motions of ``some`` joints whose action is the state so many ticks later, bit by bit."""
+    equal = moves = 0
+    for at in range(len(joints.names)) if some is None else some:
+        early, late = shift_rows(joints.action[at], joints.state[at], ticks)
+        moved = np.diff(early, prepend=early[:1]) != 0
+        equal, moves = equal + int((early == late)[moved].sum()), moves + int(moved.sum())
+    return equal / max(1, moves)
+
+
 def levels(look: Look) -> Iterator[Oddity]:
     """Joints that rest away from their commands, in whatever pose."""
     joints, figures = look.joints, look.figures
@@ -168,7 +202,7 @@ def levels(look: Look) -> Iterator[Oddity]:
     least = np.minimum(np.abs(figures.low), np.abs(figures.high))
     floor = np.where(joints.switch, OTHER * joints.reach, SAGS / 360 * joints.turn)
     floor = np.where(joints.reach < 0.02 * joints.turn, OTHER * joints.reach, floor)  # no angle
-    found = _medians(np.abs(offset))
+    found = medians(np.abs(offset))
     for at, name in enumerate(joints.names):
         alike = [other for other in range(len(found)) if other != at and joints.turn[other] == joints.turn[at]]
         usual = float(np.nanmedian(found[alike])) if alike and np.isfinite(found[alike]).any() else 0.0
@@ -191,11 +225,3 @@ def levels(look: Look) -> Iterator[Oddity]:
             f"{mean:.3g}{unit} are taken from their states",
             joints=[name],
         )
-
-
-def _medians(values: np.ndarray) -> np.ndarray:
-    """Return the median of each joint; NaN where no episode has one."""
-    some = np.isfinite(values).any(axis=0)
-    found = np.full(values.shape[1], np.nan)
-    found[some] = np.nanmedian(values[:, some], axis=0)
-    return found

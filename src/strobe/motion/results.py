@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, many, mapping, optional
+from strobe.lerobot.datasets.results import RecordedLag
 
 
 class Oddity(Data):
@@ -60,6 +61,7 @@ class Motion(Data):
     found: list[Oddity] = Field(default_factory=list)
     unjudged: list[str] = many("what could not be judged, and why")
     rows: dict[int, int] = mapping("episode → its rows")
+    lags: list[RecordedLag] = Field(default_factory=list)
     rests: list[RestPoints] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
     cameras: list[CameraLag] = Field(default_factory=list)

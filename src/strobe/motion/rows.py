@@ -10,7 +10,7 @@ from strobe.core.results import units
 from strobe.lerobot.datasets.fault import format_episodes
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.lerobot.datasets.results import APART
-from strobe.motion.look import Look, is_enough, join_names, split_groups
+from strobe.motion.look import Look, is_enough, join_names, medians, split_groups
 from strobe.motion.results import Oddity, Trace
 from strobe.motion.series import cut
 
@@ -85,7 +85,7 @@ def changed_units(look: Look) -> Iterator[Oddity]:
         sizes = np.where(ranges > 1e-4 * reach, np.log(np.maximum(ranges, 1e-12)), np.nan)
         some = np.isfinite(sizes).any(axis=1)
         whole = np.full(len(sizes), np.nan)
-        whole[some] = np.nanmedian(sizes[some] - np.nanmedian(sizes[some], axis=0), axis=1)
+        whole[some] = np.nanmedian((sizes - medians(sizes))[some], axis=1)
         names = look.series.names[vector]
         groups = split_groups(whole, np.log(CHANGES))
         if groups is None:
@@ -110,7 +110,7 @@ def changed_units(look: Look) -> Iterator[Oddity]:
 
 
 def _step(sizes: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(np.nanmedian(sizes[upper], axis=0) - np.nanmedian(sizes[~upper], axis=0))
+    return np.nan_to_num(medians(sizes[upper]) - medians(sizes[~upper]))
 
 
 def held_values(look: Look) -> Iterator[Oddity]:

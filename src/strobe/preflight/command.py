@@ -194,7 +194,7 @@ def _look_at_frames(result: PreflightResult, config: PreflightConfig, run: Polic
 
     live.stage("importing what the policy needs")
     with importing(announced=True):
-        from strobe.preflight.open_loop import Frames
+        from strobe.open_loop.run import Frames
 
     assert config.dataset.root is not None
     frames = Frames(

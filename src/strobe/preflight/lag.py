@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from strobe.core.errors import UserError, legible
-from strobe.core.measure.statistics import summarise
 from strobe.core.runs import store
-from strobe.lerobot.datasets import recording
-from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.loops.files import EVENTS
 from strobe.loops.measure.robot import lag_ticks
+from strobe.loops.results.motion import FirstJump
 from strobe.loops.results.rollout import Rollout, RolloutResult
 from strobe.preflight.results.wiring import CallTime, JointLag, Lag, Wiring
 
@@ -44,23 +41,23 @@ def read_run(folder: Path) -> PolicyRun:
     return PolicyRun(folder, answer.rollout)
 
 
-MOST_EPISODES = 100
 HELD = 0.9  # least share of the requested rate: below it, ticks of a run are no ticks of the data
-STATE = "observation.state"
 
 
-def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
-    """Return the lags of a data set's joints, and of those in ``run``."""
-    recorded = recording.read(dataset)
-    lag = Lag(joints=[], fps=recorded.fps)
-    try:
-        lag.joints = _data_lags(wiring, recorded)
-    except DatasetError as error:
-        lag.unjudged.append(f"Lags of the recording: {sentence(error.fault, ())}.")
+def lags(wiring: Wiring, run: PolicyRun | None) -> Lag:
+    """Return the lags of a data set's joints, as its motion was measured, and of those in ``run``."""
+    motion = wiring.motion
+    lag = Lag(joints=[], fps=wiring.timing.data_fps or 0.0)
+    for each in motion.lags if motion is not None else ():
+        lag.joints.append(
+            JointLag(joint=each.joint, recorded=each.ticks, interval=each.interval, episodes=each.episodes)
+        )
     lag.unjudged.append(
         "The age of the recording's frames: LeRobot stamps frames with the control tick, not with their own time."
     )
-    if not lag.joints and len(lag.unjudged) == 1:
+    if motion is None:
+        lag.unjudged.append("Lags of the recording: its frames were not read.")
+    elif not lag.joints:
         lag.unjudged.append("Lags of the recording: action and state have no dimension of the same name.")
     if run is not None:
         _add_run(lag, run)
@@ -68,44 +65,6 @@ def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
     if still:
         lag.unjudged.append(f"{', '.join(still)}: hardly moves, or its steps do not follow its action.")
     return lag
-
-
-def _data_lags(wiring: Wiring, recorded: recording.Recording) -> list[JointLag]:
-    action, state = (wire.ends.get("dataset") if (wire := wiring.wire(name)) else None for name in ("action", STATE))
-    if action is None or state is None:
-        return []
-    common = [name for name in action.dimensions if name in state.dimensions]
-    places = [(action.dimensions.index(name), state.dimensions.index(name)) for name in common]
-    lags: dict[str, list[float]] = {name: [] for name in common}
-    for actions, states in _episodes(recorded, action.name, state.name) if common else ():
-        for name, (to, at) in zip(common, places, strict=True):
-            ticks = lag_ticks(actions[:, to], states[:, at])
-            if ticks is not None:
-                lags[name].append(max(0.0, ticks))
-    return [_joint(name, values) for name, values in lags.items()]
-
-
-def _joint(name: str, values: list[float]) -> JointLag:
-    if not values:
-        return JointLag(joint=name)
-    summary = summarise(values)
-    return JointLag(joint=name, recorded=summary.median, interval=summary.interval, episodes=len(values))
-
-
-def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield actions and states of some episodes, (ticks, dim) each. Raises DatasetError for a broken file."""
-    step = max(1, len(recorded.chosen) // MOST_EPISODES)
-    chosen = recorded.chosen[::step]
-    files: dict[str, list[int]] = {}
-    for episode in chosen:
-        files.setdefault(recorded.data_file(episode), []).append(episode)
-    for file, episodes in files.items():
-        columns = ["episode_index", action, state]
-        table = recording.rows(recorded.root, recorded.named, recorded.root / file, columns).to_pandas()
-        for episode in episodes:
-            rows = table[table["episode_index"] == episode]
-            if len(rows):
-                yield np.stack(rows[action].to_list()), np.stack(rows[state].to_list())
 
 
 def measured_call_time(run: PolicyRun) -> CallTime | None:
@@ -162,3 +121,19 @@ def _event_lags(run: Path, lag: Lag) -> dict[str, float]:
         return {}
     found = {name: lag_ticks(actions[:, at], states[:, at]) for at, name in enumerate(header.joints)}
     return {name: max(0.0, ticks) for name, ticks in found.items() if ticks is not None}
+
+
+def add_first_action(jump: FirstJump, run: PolicyRun) -> None:
+    """Add the first action that a run sent, joint by joint."""
+    jump.run = str(run.folder)
+    sent = run.rollout.first_action or []
+    by_name = {action.joint: action.jump for action in sent}
+    for joint in jump.joints:
+        joint.run = by_name.get(joint.joint)
+    if not sent:
+        why = "no action was sent, the robot reported no positions, or an earlier version of Strobe saved it"
+        jump.unjudged.append(f"The first action of {run.folder}: {why}.")
+    elif jump.joints and all(joint.run is None for joint in jump.joints):
+        jump.unjudged.append(
+            f"The first action of {run.folder}: none of its joints has the name of a joint in the data."
+        )

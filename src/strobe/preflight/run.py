@@ -19,7 +19,7 @@ from strobe.motion.checks import look_at_motion
 from strobe.motion.pictures import decode
 from strobe.motion.series import make_series
 from strobe.preflight.findings.wiring import wiring_findings
-from strobe.preflight.lag import PolicyRun, lags, measured_call_time
+from strobe.preflight.lag import PolicyRun, add_first_action, lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from strobe.lerobot.datasets.numbers import Numbers
     from strobe.lerobot.datasets.recording import Recording
     from strobe.lerobot.policies.checkpoints import ReadNames
-    from strobe.preflight.open_loop import Frames
+    from strobe.open_loop.run import Frames
 
 NO_WORSE = 0.02  # R²: two predictions that differ by no more are equally good
 
@@ -83,7 +83,7 @@ def preflight(look: Preflight) -> PreflightResult:
     result = make_answer(wiring)
     if look.dataset is not None:
         add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.reading)
-        wiring.lag = lags(wiring, look.dataset, look.rollout)
+        wiring.lag = lags(wiring, look.rollout)
     if look.rollout is not None:
         wiring.timing.call = measured_call_time(look.rollout)
     if look.fix is not None:
@@ -132,7 +132,7 @@ def preflight_of_data(
     wiring.truth = read_truth(dataset, replace(reading, look=partial(_add_motion, wiring, reading)))
     result = make_answer(wiring)
     result.title = f"{dataset.name}: is this recording good?"
-    wiring.lag = lags(wiring, dataset, None)
+    wiring.lag = lags(wiring, None)
     if fix_data is not None:
         result.fixed = write_copy(dataset, fix_data, wiring.truth)
     return result
@@ -167,14 +167,14 @@ def look_at_frames(
         run: a run of this policy, whose first action is compared with those on the frames.
         fixed: the folder of a fixed copy, which is deleted if it predicts the frames worse.
     """
-    from strobe.preflight.first_actions import add_run
-    from strobe.preflight.open_loop import open_loop
+    from strobe.open_loop.run import open_loop
 
     wiring = result.wiring
-    loop, result.hypotheses, read = open_loop(policy, frames, progress)
+    loop, result.hypotheses, read, differences = open_loop(policy, frames, progress)
+    wiring.differences = differences or wiring.differences
     result.open_loop = loop
     if loop.first_jump is not None and run is not None:
-        add_run(loop.first_jump, run)
+        add_first_action(loop.first_jump, run)
     if read is not None and wiring.weights is not None:
         _add_names(wiring.weights, read)
     if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
@@ -248,7 +248,7 @@ def compare_on_frames(
     A checkpoint that cannot run, often the reason for the fix, gives nothing to compare with: the copy must run.
     Ctrl-C deletes the copy too, because an unproven copy must not stay.
     """
-    from strobe.preflight.open_loop import explained_share
+    from strobe.open_loop.run import explained_share
 
     loop = result.open_loop
     if not target.is_dir() or not result.fixed or loop is None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.core.json_text import parse_json
-from strobe.lerobot.normalisation import READ
+from strobe.lerobot.processors import READ
 from strobe.train.results import Adapter, Resumed
 
 # Settings that differ between a run and the one that continues it, and say nothing of what either trains on.

@@ -21,6 +21,7 @@ from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
 from strobe.lerobot.policies.build import FastBuildError, build_fast
+from strobe.lerobot.policies.standins import add_zoo_line
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.schema.registries import check_backbone_fields
 
@@ -213,6 +214,7 @@ def _shrunken(config: Any) -> Any:
     return type(config)(**values)
 
 
+@add_zoo_line
 def _check_kind(config: Any) -> None:
     from transformers import MODEL_MAPPING
 

@@ -73,6 +73,8 @@ class Wired:
             return read
 
         change_json(self.policy / f"policy_{processor}processor.json", change)
+        modes = {"normalization_mapping": {"VISUAL": "MEAN_STD", "STATE": mode, "ACTION": mode}}
+        change_json(self.policy / "config.json", lambda read: read | modes)
 
     def describe(self, **fields: Any) -> None:
         """Set fields of the data set's description."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from strobe.core.families.family import transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
-from strobe.lerobot.families.qwen3 import TEMPLATE
 from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, sizes, tokenizer
+from strobe_zoo.qwen3 import TEMPLATE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -18,10 +18,10 @@ from strobe.core.families.capabilities import Calls, Construction, HubNeed, Inpu
 from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
 from strobe.lerobot.policies.standins import loading
 from strobe.lerobot.sampling import Context, UnreadHead
+from strobe_zoo import qwen3
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

@@ -30,6 +30,7 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import FIRST, Candidate
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.results import EpisodeTiming
+from strobe.lerobot.config_fields import ENSEMBLED
 from strobe.lerobot.envs import environments, libero
 from strobe.lerobot.envs.seldom_rendered import Rendering, SeldomRendered
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -137,7 +138,16 @@ POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 
 
 def require_engine(policy: PreTrainedPolicy, engine: str) -> None:
-    """Raises UserError where LeRobot cannot run ``policy`` with ``engine``: 'rtc' guides it, 'async' serves it."""
+    """Raises UserError where LeRobot cannot run ``policy`` with ``engine``: 'rtc' guides it, 'async' serves it.
+
+    Both take whole chunks, so that they ignore a policy's own averaging of chunks (strands-labs/robots #731).
+    """
+    coefficient = getattr(policy.config, ENSEMBLED, None)
+    if engine != "sync" and coefficient is not None:
+        raise UserError(
+            f"--inference.type={engine}: it takes whole chunks and would ignore {ENSEMBLED}={coefficient:g} of the "
+            f"policy, which averages them in sync: leave {engine} out, or give --policy.{ENSEMBLED}=null"
+        )
     if engine == "async" and (why := unserved_reason(policy)):
         raise UserError(f"--inference.type=async: {why}")
     if engine == "rtc" and not supports_rtc_inference(policy):

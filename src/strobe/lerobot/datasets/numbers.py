@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,10 +11,22 @@ import pyarrow
 
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.recording import Recording
-from strobe.lerobot.datasets.results import Statistics
+from strobe.lerobot.datasets.results import Repeats, Standing, Statistics
 
 ACTION, STATE = "action", "observation.state"
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
+MOST_EPISODES = 200
+MOVES = 0.01  # share of a joint's spread: a step above it is a motion
+FEWEST = 30  # steps
+FLAT = 1e-6  # share of a dimension's size: a spread below it is none
+# A dimension that jitters moves in a tick as far as in the whole data, and by little of what the others do.
+JITTER, LITTLE = 0.5, 0.05
+STANDS = 0.05  # share of a joint's spread: within it the joint has not left its place
+SWITCHES = 0.7  # share of the ticks near one end of its range: a dimension that is open or closed
+NEAR_END = 0.1  # share of the range
+HELD = 6  # ticks: a number that stands longer is a joint that stands
+GRAINS = 3  # times a sensor's smallest step: a smaller change may be a slow motion that the sensor rounds
+REGULAR = 0.9  # share of the changes of a held vector that come after the same number of ticks, or one more
 
 
 @dataclass(frozen=True)
@@ -90,3 +102,87 @@ def compute_statistics(values: np.ndarray) -> Statistics:
     quantiles = np.quantile(values, QUANTILES, axis=0, overwrite_input=False)
     found |= {f"q{round(100 * q):02d}": row for q, row in zip(QUANTILES, quantiles, strict=True)}
     return {name: [float(each) for each in row] for name, row in found.items()}
+
+
+# How they move: which dimensions only jitter, where the arm stands, at which rate a vector really changes.
+
+
+def still(values: np.ndarray, episode: np.ndarray, measured: Statistics) -> list[bool]:
+    """Return whether each dimension of (frames, dimensions) only jitters. ``measured``: their statistics."""
+    spread = np.array([each or 0.0 for each in measured["std"]])
+    inside = np.diff(episode) == 0
+    if not inside.any():
+        return [False] * len(spread)
+    steps = np.abs(np.diff(values, axis=0)[inside]).mean(axis=0)  # not squared: a single jump is no jitter
+    away = np.abs(values - values.mean(axis=0)).mean(axis=0)
+    flat = np.maximum(np.abs(values).max(axis=0), 1.0) * FLAT
+    others = np.median(spread[spread > flat]) if (spread > flat).any() else 0.0
+    jitters = (spread > flat) & (steps > JITTER * away) & (spread < LITTLE * others)
+    return [bool(each) for each in jitters]
+
+
+def standing(states: np.ndarray | None, bounds: Sequence[tuple[int, int]]) -> Standing | None:
+    """Return how long the arm stands at starts and ends; None without a state that moves."""
+    if states is None or not bounds or not len(states) or not np.isfinite(states).all():
+        return None
+    spread = states.std(axis=0)
+    moving = spread > np.maximum(np.abs(states).max(axis=0), 1.0) * FLAT
+    if not moving.any():
+        return None
+    near, starts, ends, total = STANDS * spread[moving], [], [], 0
+    for start, end in bounds:
+        own = states[start:end][:, moving]
+        starts.append(_frames_before_motion(own, near))
+        ends.append(_frames_before_motion(own[::-1], near))
+        total += len(own)
+    return Standing(
+        start_ticks=float(np.median(starts)),
+        start_share=sum(starts) / total,
+        end_ticks=float(np.median(ends)),
+        end_share=sum(ends) / total,
+    )
+
+
+def _frames_before_motion(own: np.ndarray, near: np.ndarray) -> int:
+    left = np.flatnonzero((np.abs(own - own[0]) > near).any(axis=1))
+    return max(0, int(left[0]) - 1) if len(left) else len(own)
+
+
+def repeats(name: str, values: np.ndarray, bounds: Sequence[tuple[int, int]]) -> Repeats | None:
+    """Return how often a vector really changes while it moves; None if too little of it moves fast enough.
+
+    A loop that reads a sensor too seldom writes its last numbers again. Such numbers change at even distances. A joint
+    that stands, one that a rounding sensor sees move slowly, and a command that jumps now and then do not.
+
+    Args:
+        values: (frames, dimensions).
+        bounds: each episode's first frame, and that behind its last.
+    """
+    some = bounds[:: max(1, len(bounds) // MOST_EPISODES)]
+    if not some:
+        return None
+    rows = np.concatenate([np.arange(start, end) for start, end in some])
+    episode = np.repeat(np.arange(len(some)), [end - start for start, end in some])
+    inside = np.append(False, np.diff(episode) == 0)
+    ticks = []
+    for column in values[rows].astype(float).T:
+        if not np.isfinite(column).all():
+            continue
+        steps = np.abs(np.diff(column, prepend=column[:1]))
+        at = np.flatnonzero(inside & (steps > 0))
+        grain = float(steps[at].min()) if len(at) else 0.0
+        fast = steps[at] > max(MOVES * float(column.std()), GRAINS * grain)
+        apart = np.diff(at)
+        own = apart[fast[1:] & fast[:-1] & (apart <= HELD) & (np.diff(episode[at]) == 0)]
+        least = int(own.mean()) if len(own) else 0
+        if len(own) >= FEWEST and np.isin(own, (least, least + 1)).mean() >= REGULAR:
+            ticks.append(float(own.mean()))
+    return Repeats(name=name, ticks=float(np.median(ticks)), joints=len(ticks)) if ticks else None
+
+
+def is_switch(rows: np.ndarray) -> np.ndarray:
+    """Return which dimensions of (rows, dimensions) are mostly at one end or the other, as a gripper's is."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    place = (rows - low) / np.maximum(high - low, 1e-12)
+    ends = (place < NEAR_END).mean(axis=0), (place > 1 - NEAR_END).mean(axis=0)
+    return (ends[0] + ends[1] > SWITCHES) & (np.minimum(*ends) > NEAR_END)

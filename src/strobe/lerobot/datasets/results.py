@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, Interval, optional
 
 Statistics = dict[str, list[Finite | None]]
 RANGES = (("q01", "q99"), ("q10", "q90"))
@@ -85,20 +85,13 @@ class VectorTruth(Data):
         return max(map(abs, places)) > NARROW or places[1] - places[0] < 2 * WIDE
 
 
-class JointShift(Data):
-    """By how many ticks the state repeats one joint's action."""
+class RecordedLag(Data):
+    """Ticks from a joint's action to its state."""
 
     joint: str
-    equal: int | None = Field(default=None, description="ticks after which the state is the action itself")
-    share: Finite = Field(default=0.0, description="share of the frames with a motion whose action equals that state")
-    alike: Finite | None = Field(
-        default=None, description="ticks after which the state's steps are like the action's; None if no lag is seen"
-    )
-
-    @property
-    def late(self) -> float | None:
-        """Ticks from the action to the state; None where neither figure is known."""
-        return float(self.equal) if self.equal is not None else self.alike
+    ticks: Finite | None = optional("median of the episodes; None for a joint that hardly moves or goes its own way")
+    interval: Interval | None = None
+    episodes: int = Field(default=0, description="episodes in which it is shown")
 
 
 class Standing(Data):
@@ -149,7 +142,6 @@ class DataTruth(Data):
         description="statistics of actions less the state of their chunk's first frame; None for other policies",
     )
     chunk: int | None = Field(default=None, description="actions of a chunk of relative actions")
-    shifts: list[JointShift] = Field(default_factory=list)
     standing: Standing | None = None
     repeats: list[Repeats] = Field(
         default_factory=list, description="ticks from one new value to the next, of each vector that moves fast enough"

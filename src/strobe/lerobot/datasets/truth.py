@@ -13,10 +13,19 @@ import numpy as np
 from strobe.core.errors import error_line
 from strobe.core.json_text import parse_json
 from strobe.core.measure.sampling import Progress
-from strobe.lerobot.datasets import finder, images, motion, recording
+from strobe.lerobot.datasets import finder, images, recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault, ways
 from strobe.lerobot.datasets.frames import task_names
-from strobe.lerobot.datasets.numbers import ACTION, STATE, Numbers, compute_statistics, read_numbers
+from strobe.lerobot.datasets.numbers import (
+    ACTION,
+    STATE,
+    Numbers,
+    compute_statistics,
+    read_numbers,
+    repeats,
+    standing,
+    still,
+)
 from strobe.lerobot.datasets.recording import Recording
 from strobe.lerobot.datasets.results import DataFault, DataTruth, TaskTruth, VectorTruth
 
@@ -133,10 +142,9 @@ def _add_numbers(truth: DataTruth, read: Recording, numbers: Numbers, asked: Rea
         _add_relative(truth, read, numbers, asked.relative)
     bounds = [each for each in numbers.bounds if int(numbers.episode[each[0]]) in chosen]
     action, state = numbers.vectors.get(ACTION), numbers.vectors.get(STATE)
-    truth.shifts = motion.joint_shifts(action, state, bounds, *_names(read))
-    truth.standing = motion.standing(state, bounds)
+    truth.standing = standing(state, bounds)
     vectors = {name: values for name, values in ((ACTION, action), (STATE, state)) if values is not None}
-    seen = [motion.repeats(name, values, bounds) for name, values in vectors.items()]
+    seen = [repeats(name, values, bounds) for name, values in vectors.items()]
     truth.repeats = [each for each in seen if each is not None]
     words, counts = task_names(read), np.unique(numbers.task, return_counts=True)
     truth.tasks = [
@@ -156,12 +164,6 @@ def _fault(fault: Fault, chosen: Sequence[int]) -> DataFault:
         episodes=len(fault.episodes),
         stops=fault.stops,
     )
-
-
-def _names(read: Recording) -> tuple[list[str], list[str]]:
-    described = [read.features.get(name, {}) for name in (ACTION, STATE)]
-    action, state = (recording.dimension_names(each) for each in described)
-    return action, state
 
 
 def _read_stated_statistics(root: Path) -> dict[str, dict[str, Any]]:
@@ -191,7 +193,7 @@ def vector(
         measured=compute_statistics(finite),
         counted=_count(stated.get("count")),
     )
-    found.still = motion.still(values, episode, found.measured) if len(finite) == len(values) else []
+    found.still = still(values, episode, found.measured) if len(finite) == len(values) else []
     low, high = (said.get(key) or [] for key in ("q01", "q99"))
     if low and high and len(finite):
         for at in range(values.shape[1]):

@@ -18,7 +18,7 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.core.timeline.layers import Call
-from strobe.lerobot.normalisation import ENDS
+from strobe.lerobot.processors import ENDS
 
 IDENTITY = "IDENTITY"
 

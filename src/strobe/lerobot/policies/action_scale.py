@@ -11,8 +11,8 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.core.results.agreement import ActionScale, JudgedBy
-from strobe.lerobot.normalisation import ENDS
 from strobe.lerobot.policies.action_map import IDENTITY, ActionMap, flat, measure_action_map, nominal
+from strobe.lerobot.processors import ENDS
 
 OWN = "the policy's own normalisation statistics"
 MEASURED = "the baseline's actions over the observations, because there are no statistics of actions"

@@ -31,6 +31,14 @@ from strobe.lerobot.policies import checkpoints
 from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.standins import add_zoo_line, missing_zoo_line, stand_ins
+from strobe.lerobot.processors import (
+    POSTPROCESSOR,
+    PREPROCESSOR,
+    Difference,
+    compare_steps,
+    lacking_normalisation,
+    refuse_unnormalised,
+)
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import convert_errors, first_line, is_hub_error, make_refusal
 from strobe.lerobot.versions import describe_untried
@@ -59,6 +67,7 @@ class Loaded:
 
     Args:
         read: names of its weights as they were read from a checkpoint; None for random ones.
+        differences: how a checkpoint's processors differ from those that LeRobot makes for its config.
     """
 
     policy: PreTrainedPolicy
@@ -67,6 +76,7 @@ class Loaded:
     info: SubjectInfo
     notes: list[str] = field(default_factory=list)
     read: checkpoints.ReadNames | None = None
+    differences: list[Difference] = field(default_factory=list)
 
 
 def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: str | None = None) -> PreTrainedConfig:
@@ -156,6 +166,7 @@ def load(
     ):
         policy, read = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
+        differences = [] if random else compare_processors(config, preprocessor, postprocessor)
         Construction.from_family(family).settle(policy, preprocessor)
     unregistered = unregistered_modules(policy)
     for step in preprocessor.steps:
@@ -173,7 +184,9 @@ def load(
         **facts_of_type(config),
         **count(policy, *unregistered),
     )
-    return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes], read)
+    notes += [n for n in warned if n not in notes]
+    notes += refuse_unnormalised(differences, info.source)
+    return Loaded(policy, preprocessor, postprocessor, info, notes, read, differences)
 
 
 def adopt(policy: PreTrainedPolicy, path: str | Path | None, inputs: Inputs | None = None) -> Loaded:
@@ -264,6 +277,38 @@ def _saved_processors(config: PreTrainedConfig, folder: str | Path) -> tuple[Any
             f"the processors of {checkpoints.source(Path(folder))} cannot be read "
             f"({first_line(error)}); a checkpoint has policy_preprocessor.json and policy_postprocessor.json"
         ) from error
+
+
+def compare_processors(config: PreTrainedConfig, preprocessor: Any, postprocessor: Any) -> list[Difference]:
+    """Return how a checkpoint's processors differ from those that LeRobot makes for its config.
+
+    Where LeRobot cannot make them without the Hub or the data, their normalisation alone is compared.
+    """
+    own = {PREPROCESSOR: _steps(preprocessor), POSTPROCESSOR: _steps(postprocessor)}
+    sides = {"input_features": config.input_features, "output_features": config.output_features}
+    modes = getattr(config, "normalization_mapping", None) or {}
+    asked = {
+        "normalization_mapping": {_text(kind): _text(mode) for kind, mode in modes.items()},
+        **{side: {name: {"type": _text(each.type)} for name, each in (features or {}).items()}
+           for side, features in sides.items()},
+    }  # fmt: skip
+    found = [each for place, steps in own.items() for each in lacking_normalisation(asked, place, steps)]
+    try:
+        made = make_pre_post_processors(config)
+    except Exception:
+        return found
+    for (place, steps), pipeline in zip(own.items(), made, strict=True):
+        found += compare_steps(place, steps, _steps(pipeline))
+    return found
+
+
+def _text(value: object) -> str:
+    return str(getattr(value, "value", value))
+
+
+def _steps(pipeline: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    listed = pipeline.get_config()["steps"]
+    return [(str(each.get("registry_name") or each.get("class")), each.get("config") or {}) for each in listed]
 
 
 def _fit_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes: list[str]) -> None:

@@ -273,12 +273,12 @@ def _place(place: str) -> tuple[object, str]:
     return owner, name
 
 
-# Types of LeRobot's policies whose records are in a package of their own, and what to say where it is missing.
+# Types of policies and backbones whose records are in a package of their own, and what to say where it is missing.
 
 ZOO = frozenset(
     {
-        "eo1", "evo1", "fastwam", "gaussian_actor", "lingbot_va", "molmoact2", "multi_task_dit", "pi0_fast", "tdmpc",
-        "vla_jepa", "vqbet", "wall_x", "xvla",
+        "eo1", "evo1", "fastwam", "gaussian_actor", "groot", "lingbot_va", "molmoact2", "multi_task_dit", "pi0_fast",
+        "tdmpc", "vla_jepa", "vqbet", "wall_x", "xvla", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "siglip2_vision_model",
     }
 )  # fmt: skip
 
@@ -305,7 +305,8 @@ def add_zoo_line(make: Callable[Concatenate[First, Further], Made]) -> Callable[
         try:
             return make(first, *further, **options)
         except UserError as error:
-            line = missing_zoo_line(first if isinstance(first, str) else getattr(first, "type", ""))
+            kind = first if isinstance(first, str) else getattr(first, "type", None) or getattr(first, "model_type", "")
+            line = missing_zoo_line(kind.removesuffix("_vision"))
             if line is None or type(error) is not UserError:
                 raise
             raise UserError(f"{error}; {line}") from error

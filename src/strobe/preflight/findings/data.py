@@ -14,7 +14,6 @@ from strobe.preflight.results.wiring import Place, Wiring
 SHOWN = 4  # dimensions that are named
 STANDS = 0.1  # share of all frames: standing starts teach a policy to stand still
 STANDS_AT_END = 0.25
-AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 QUANTILES = {name for ends in RANGES for name in ends}
 READERS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 OFTEN = 1.2  # ticks from one new value to the next: more is a loop that was slower
@@ -196,35 +195,6 @@ def _relative_statistics(wiring: Wiring) -> str:
     )
 
 
-def state_copying_actions(wiring: Wiring) -> Iterator[Finding]:
-    # The state shows the actions at once, or before: such data teaches the arm to stay (GR00T #137).
-    joints = [joint for joint in wiring.truth.shifts if joint.late is not None] if wiring.truth is not None else []
-    at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
-    if not at_once or 2 * len(at_once) < len(joints):
-        return
-    if wiring.motion is not None and any(odd.check == "delays" for odd in wiring.motion.found):
-        return  # its advice is for all episodes, and is right for a part of them
-    first = max(at_once, key=lambda joint: joint.share)
-    ticks = round(first.late or 0.0)
-    if first.equal is not None:
-        found = f"In {100 * first.share:.0f} % of the frames in which {first.joint} moves, its action is "
-        found += "the state of the same control tick" if ticks == 0 else f"the state {-ticks} control ticks before"
-    else:
-        found = f"{first.joint} follows its action after {first.late:.1f} control ticks"
-    others, by = [joint.joint for joint in at_once if joint is not first], 1 - ticks
-    more = f"; the same holds for {_join_names(others)}" if others else ""
-    yield Finding(
-        rule="data-action-is-state",
-        level="warning",
-        title=f"The data teaches the arm to stay: the action of {first.joint} is its present position",
-        found=f"{found}{more}.",
-        why="The policy learns to send the position that the arm already has.",
-        do=f"Shift the actions by {by} control tick{units.plural(by)}: action[t] becomes the recorded action[t + "
-        f"{by}]. Or record the leader's positions as actions.",
-        evidence={"joints": len(at_once), "of": len(joints), "ticks": first.late},
-    )
-
-
 # Frames at the starts or ends of episodes in which nothing moves: GR00T #137.
 
 
@@ -365,7 +335,6 @@ CHECKS = (
     motion,
     wrong_statistics,
     absolute,
-    state_copying_actions,
     standing_starts,
     standing_ends,
     repeats,

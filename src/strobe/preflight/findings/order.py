@@ -35,14 +35,22 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
         rtc, kept = "RTC does too, because the policy's config has no action_feature_names", False
     to = f"the sync engine sends it to {other}, which has that place on the robot"
     seen = f"Dimension {first} of the action is {own} in {source}: {to}; {rtc}."
+    state = wiring.wire("observation.state")
+    places = state.ends if state is not None and "policy" in state.ends else {}
+    if places:
+        seen += " With either engine LeRobot builds the state in the robot's order."
+    known = [places[place].dimensions for place in ELSEWHERE if place in places and places[place].dimensions]
+    other_state = len(known) == 2 and known[0] != known[1]  # which has a finding of its own
+    careful = "" if not places or len(known) == 2 else " Name the training data (--dataset.root): is its state in "
+    careful += "the robot's order?" if careful else ""
     evidence: Evidence = {"first": first, "policy": own, "robot": other}
-    if kept:
+    if kept and not other_state:
         yield info(
             rule="action-order-of-sync",
             title="Policy and robot order their joints differently, and only RTC keeps the policy's order",
             found=seen,
             why="With the sync engine a joint would get another joint's action.",
-            do="Keep --inference.type=rtc.",
+            do=f"Keep --inference.type=rtc.{careful}",
             evidence=evidence,
         )
     else:
@@ -52,7 +60,9 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
             title="Policy and robot order their joints differently",
             found=seen,
             why="A joint gets another joint's action.",
-            do="--inference.type=rtc keeps the policy's order." if wiring.order else by_hand,
+            do=f"--inference.type=rtc keeps the policy's order.{careful}"
+            if wiring.order and not other_state
+            else by_hand,
             evidence=evidence,
         )
 

@@ -1,4 +1,4 @@
-"""Rules on the policy's actions on recorded frames: R², the first action, the range, hypotheses."""
+"""Rules on the actions on recorded frames: R², the first action, the range, hypotheses, what was learnt."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, good, info, warning
 from strobe.loops.results.motion import JointJump
+from strobe.open_loop.results import LOOKED, HypothesisKind, Learnt, NaiveName, OpenLoop, PairedError, Switch
 from strobe.preflight.findings.order import BEYOND
-from strobe.preflight.results.preflight import HypothesisKind, NaiveName, PairedError, PreflightResult
+from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import share_beyond
 
 NAIVEST: NaiveName = "the mean action"
@@ -19,6 +20,9 @@ WORSE = 2.0  # times the error on training episodes: the policy overfits
 # spread over the whole recording. The error of a policy that is better than the mean action is seldom that large.
 FAR_USUAL, FAR_SPREADS = 2.0, 1.0
 FEWEST_EPISODES = 4  # fewest episodes for a median over them
+ONE_CHUNK = 0.1  # share of the recorded chunks' spread
+HOLDS = 0.3  # times as far from the state as the recorded actions
+SURE = 0.95
 TITLES: dict[HypothesisKind, str] = {
     "cameras": "Two cameras are swapped",
     "channels": "Red and blue of the images are swapped",
@@ -62,7 +66,7 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Findin
 
 def explains_little(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     part = result.open_loop.whole if result.open_loop is not None else None
-    if part is None or _any_claimed(result):
+    if part is None or _any_claimed(result) or part.episodes < FEWEST_EPISODES or gives_one_chunk(result.open_loop):
         return
     for name in ("hold still", "the last action", "the mean action"):
         error = next((each for each in part.naive if each.name == name), None)
@@ -187,4 +191,122 @@ def predicted_limits(result: PreflightResult, _: Thresholds) -> Iterator[Finding
             )
 
 
-RULES = (better_hypotheses, far_jump, predicted_limits, explains_little, held_out_worse, explains_well)
+# What it has learnt.
+
+
+def gives_one_chunk(loop: OpenLoop | None) -> bool:
+    """Whether the chunks of all frames are nearly one."""
+    learnt = loop.learnt if loop is not None else None
+    if learnt is None or learnt.spread is None or not learnt.recorded_spread:
+        return False
+    return learnt.spread < ONE_CHUNK * learnt.recorded_spread
+
+
+def one_chunk(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    loop = result.open_loop
+    if loop is not None and loop.learnt is not None and gives_one_chunk(loop):
+        yield warning(
+            rule="learnt-one-chunk",
+            title="The policy gives nearly the same chunk for all observations",
+            found=f"Its chunks on {loop.frames} frames differ by {loop.learnt.spread:.2g} σ, the recorded ones by "
+            f"{loop.learnt.recorded_spread:.2g} σ.{_describe_inputs(loop.learnt)}",
+            why="The loss may fall all the same, down to that of the mean motion. On the robot the arm makes one "
+            "motion, wherever the object is.",
+            do="Look at the training: whether the loss fell below that of a constant, whether images and states were "
+            "normalised, whether the learning rate was too high, and whether the vision encoder was frozen.",
+            evidence={"spread": loop.learnt.spread, "recorded": loop.learnt.recorded_spread},
+        )
+
+
+def _describe_inputs(learnt: Learnt) -> str:
+    moves = [f"{each.name} {each.moved:.2g} σ" for each in learnt.inputs]
+    return f" With another frame's input its actions change by: {', '.join(moves)}." if moves else ""
+
+
+def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    loop = result.open_loop
+    if loop is None or loop.learnt is None or gives_one_chunk(loop) or loop.episodes < FEWEST_EPISODES:
+        return
+    ignored = [each.name for each in loop.learnt.inputs if each.moved < LOOKED]
+    cameras = [each.name for each in loop.learnt.inputs if "image" in each.name]
+    several = result.wiring.prompt is not None and len(result.wiring.prompt.tasks) > 1
+    ignored = [name for name in ignored if name != "task" or several]
+    if not ignored:
+        return
+    others = ", ".join(f"{each.name} {each.moved:.2g} σ" for each in loop.learnt.inputs if each.name not in ignored)
+    blind = bool(cameras) and set(cameras) <= set(ignored)
+    yield (warning if blind or "task" in ignored else info)(
+        rule="learnt-ignores",
+        title=f"The policy does not look at {'any camera' if blind else units.join_names(ignored)}",
+        found=f"With another frame's {units.join_names(ignored)} its actions change by less than {LOOKED:g} σ"
+        f"{f'; with another {others}' if others else ''}.",
+        why="What it does not look at cannot guide it: another place of the object, or another task, changes nothing.",
+        do="If it should look: see whether that input varies in the data with what the arm does, whether another "
+        "input tells the same (a state that gives the motion away), and whether its encoder was trained.",
+        evidence={"inputs": len(ignored), "cameras": len(cameras)},
+    )
+
+
+def copies_state(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    learnt = result.open_loop.learnt if result.open_loop is not None else None
+    held = learnt.held if learnt is not None else None
+    if held is not None and held.smaller and held.ratio < HOLDS:
+        assert learnt is not None
+        yield warning(
+            rule="learnt-holds-still",
+            title="The policy sends the position that the arm already has",
+            found=f"The last action of its chunks is {learnt.from_state or 0:.2g} σ from the state, that of the "
+            f"recorded ones {learnt.recorded_from_state or 0:.2g} σ.",
+            why="Its error is small while the arm stands or moves slowly. On the robot the arm stays where it is.",
+            do="See whether the data's actions are ahead of its states (strobe preflight --dataset.root=DATA), leave "
+            "out rows in which nothing moves, or train without the state.",
+            evidence={"ratio": held.ratio},
+        )
+
+
+def missed_switches(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    loop = result.open_loop
+    for each in loop.learnt.switches if loop is not None and loop.learnt is not None else ():
+        if _is_missed(each) and not gives_one_chunk(loop):
+            rest = [one.explained for one in loop.dimensions if one.name != each.name and one.explained is not None]
+            others = f" R² of the other dimensions: {sum(rest) / len(rest):.2f} (mean)." if rest else ""
+            yield warning(
+                rule="learnt-misses-switch",
+                title=f"The policy misses most changes of {each.name}",
+                found=f"{each.changes} recorded chunks open or close it, and the policy's do in {each.caught} of them; "
+                f"in {each.missed} of {each.episodes} episodes it misses more than half.{others}",
+                why="Such changes are a small part of the rows, so the error over all rows hides them. On the robot "
+                "the hand does not close, or does not let go.",
+                do="Execute fewer actions of each chunk (--policy.n_action_steps), train longer, or give the rows "
+                "around these changes more weight.",
+                evidence={"changes": each.changes, "caught": each.caught},
+            )
+
+
+def _is_missed(each: Switch) -> bool:
+    """Whether more than half of the episodes are missed, at 95 % (Clopper and Pearson's bound)."""
+    if not each.missed:
+        return False
+    from scipy import stats
+
+    return float(stats.beta.ppf(1 - SURE, each.missed, each.episodes - each.missed + 1)) > 0.5
+
+
+def mostly_noise(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+    learnt = result.open_loop.learnt if result.open_loop is not None else None
+    if learnt is not None and learnt.noise and learnt.spread and learnt.noise > learnt.spread:
+        yield info(
+            rule="learnt-noise",
+            title="The policy's noise moves its actions more than what it sees",
+            found=f"Two calls on one frame differ by {learnt.noise:.2g} σ, calls on different frames by "
+            f"{learnt.spread * 2**0.5:.2g} σ.",
+            why="It has learnt which motions there are, and not when to make which.",
+            do="Train longer, or see whether its inputs tell what to do next.",
+            evidence={"noise": learnt.noise, "spread": learnt.spread},
+        )
+
+
+RULES = (
+    better_hypotheses, far_jump, predicted_limits, one_chunk, ignored_inputs, copies_state, missed_switches,
+    mostly_noise, explains_little, held_out_worse, explains_well,
+)  # fmt: skip

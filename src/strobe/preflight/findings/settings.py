@@ -107,6 +107,19 @@ def long_horizon(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
+def unused_average(wiring: Wiring) -> Iterator[Finding]:
+    # strands-labs/robots #731
+    if wiring.engine == "rtc" and wiring.timing.averages is not None:
+        yield warning(
+            rule="averaging-ignored",
+            title="RTC ignores the policy's averaging of chunks",
+            found=f"temporal_ensemble_coeff={wiring.timing.averages:g}; --inference.type=rtc takes whole chunks.",
+            why="LeRobot averages chunks in select_action, which RTC does not call.",
+            do="Give --inference.type=sync to average chunks, or --policy.temporal_ensemble_coeff=null.",
+            evidence={"coefficient": wiring.timing.averages},
+        )
+
+
 def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
     executed, fps = wiring.timing.executed, wiring.timing.loop_fps or wiring.timing.data_fps
     if wiring.engine != "rtc" and fps and executed and executed / fps >= LONG_BLIND:
@@ -257,6 +270,7 @@ CHECKS = (
     unknown_fields,
     short_chunk,
     long_horizon,
+    unused_average,
     long_open_loop,
     rates,
     slow_cameras,

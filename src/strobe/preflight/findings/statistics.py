@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.results.finding import Finding, warning
+from strobe.core.results.finding import Finding, info, warning
+from strobe.lerobot.processors import RAW
 from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
+CLIPPED = 1.1  # times the range: less than a tenth beyond is a part of the motion's last percent
 JITTER = 0.1  # degrees: a smaller spread is the encoder's noise, and 1° off is 10 σ or more
 
 
@@ -32,8 +34,42 @@ def absent(wiring: Wiring) -> Iterator[Finding]:
             )
 
 
+def missing_normaliser(wiring: Wiring) -> Iterator[Finding]:
+    # lerobot #3674
+    for place in PROCESSORS:
+        if serious := [each for each in wiring.differences if each.level == "danger" and each.place == place]:
+            yield warning(
+                rule="normaliser-missing",
+                title=f"The {place} does not normalise what config.json says",
+                found=f"{_file(wiring, place)} has {'; '.join(each.found for each in serious)}.",
+                why=f"LeRobot raises no error: {RAW[place]}. The arm then moves a centimetre, or flails.",
+                do=f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root="
+                f"{wiring.sources.get('dataset', 'DATA')} --fix=FOLDER writes a copy with the processors that LeRobot "
+                "makes for this config. Name the policy's training data.",
+                evidence={"place": place, "features": len(serious)},
+            )
+
+
+def other_processors(wiring: Wiring) -> Iterator[Finding]:
+    """Steps that are missing or moved, and modes that config.json does not name."""
+    for make, level in ((warning, "warning"), (info, "info")):
+        if found := [f"{each.place}: {each.found}" for each in wiring.differences if each.level == level]:
+            yield make(
+                rule="processors-differ",
+                title="The processors are not those that LeRobot makes for this config",
+                found=f"{'; '.join(found)}.",
+                why="LeRobot runs what the processors' files say. If they or config.json were edited after the "
+                "training, the policy gets other inputs than it was trained with.",
+                do="Compare both with those of the training run's checkpoint, and use its files.",
+                evidence={"differences": len(found)},
+            )
+
+
 def statistics_in_weights(wiring: Wiring) -> Iterator[Finding]:
-    # lerobot #4655, #4649
+    # lerobot #4655, #4649. Where the processors have them too, they change nothing.
+    complete = all(place in wiring.sources for place in PROCESSORS)
+    if complete and not any(True for check in (missing_normaliser, absent) for _ in check(wiring)):
+        return
     if wiring.weights is not None and (names := wiring.weights.statistics):
         no_processor = "" if "preprocessor" in wiring.sources else ", and there is no policy_preprocessor.json"
         yield warning(
@@ -116,6 +152,36 @@ def _times(mode: str, scale: Scale) -> str:
     return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times half the range"
 
 
+def clipped_actions(wiring: Wiring) -> Iterator[Finding]:
+    """Actions of the data that the policy cannot give, because it clips its output."""
+    wire = wiring.wire("action")
+    norm = wire.ends["postprocessor"].normalisation if wire is not None and "postprocessor" in wire.ends else None
+    if wire is None or norm is None or wiring.clips is None:
+        return
+    data = wire.ends["dataset"].normalisation if "dataset" in wire.ends else None
+    sources = (wire.frames, data.statistics if data is not None else {}, norm.statistics)
+    known = next((each for each in sources if each.get("q01") or each.get("min")), {})
+    low, high = (known.get(name) or known.get(end) or [] for name, end in (("q01", "min"), ("q99", "max")))
+    far = {}
+    for at, (scale, one, two) in enumerate(zip(scales(norm.mode, norm.statistics), low, high, strict=False)):
+        if scale is not None and one is not None and two is not None and scale.half > FLAT:
+            ends = (one - scale.centre) / scale.half, (two - scale.centre) / scale.half
+            if max(abs(end) for end in ends) > CLIPPED * wiring.clips:
+                far[_joint(wiring, wire, wire.ends["postprocessor"], at)] = ends
+    if far:
+        ends = [f"{name} from {one:.2g} to {two:.2g}" for name, (one, two) in far.items()]
+        unit = "σ" if norm.mode == "MEAN_STD" else "times half the range"
+        yield warning(
+            rule="actions-clipped",
+            title=f"The policy cannot give the far actions of {_join_names(list(far))}: it clips them",
+            found=f"clip_sample limits its actions to ± {wiring.clips:g} {unit} ({norm.mode}). In the data the 1st to "
+            f"99th percentile is, in that unit: {_join_dimensions(ends)}.",
+            why="The arm stops short of the ends of the motions that it was shown, however long the training was.",
+            do="Train with MIN_MAX for ACTION, with --policy.clip_sample=false, or with a wider clip_sample_range.",
+            evidence={"dimensions": len(far), "clips": wiring.clips},
+        )
+
+
 def foreign_statistics(wiring: Wiring) -> Iterator[Finding]:
     # The numbers that the mode reads are compared. FlashRT #70 is one of its kind.
     for wire, place, named, norm in _iter_normalised_features(wiring):
@@ -179,4 +245,13 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-CHECKS = (absent, statistics_in_weights, non_numeric_statistics, flat, foreign_statistics)
+CHECKS = (
+    missing_normaliser,
+    other_processors,
+    absent,
+    statistics_in_weights,
+    non_numeric_statistics,
+    flat,
+    clipped_actions,
+    foreign_statistics,
+)

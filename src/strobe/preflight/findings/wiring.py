@@ -25,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
 # With these findings the first action may already be wrong: a rollout and a rehearsal do not start.
 DANGEROUS = frozenset(
     {
+        "normaliser-missing",
         "statistics-absent",
         "statistics-in-weights",
         "statistics-not-numbers",

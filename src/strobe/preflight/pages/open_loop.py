@@ -11,15 +11,8 @@ from strobe.core.report.document import Column, ColumnOf, Columns, Row, Section,
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import format_fixed, significant
-from strobe.preflight.results.preflight import (
-    DimensionError,
-    Hypothesis,
-    OpenLoop,
-    PairedError,
-    PartErrors,
-    PreflightResult,
-    Strip,
-)
+from strobe.open_loop.results import DimensionError, Hypothesis, Learnt, OpenLoop, PairedError, PartErrors, Strip
+from strobe.preflight.results.preflight import PreflightResult
 
 NAIVE = ("the mean action", "hold still", "the last action")
 SHOWN_HYPOTHESES = 12  # judged hypotheses in the table; the others are counted
@@ -55,6 +48,8 @@ def sections(result: PreflightResult) -> list[Section]:
         Section("open-loop", "Predicted against recorded actions", _parts(loop.parts), _notes(loop)),
         Section("dimensions", "Errors by dimension", _dimensions(loop)),
     ]
+    if loop.learnt is not None:
+        shown.append(Section("learnt", "What did it learn?", _learnt(loop.learnt), _describe_learnt(loop.learnt)))
     if result.hypotheses:
         judged = [each for each in result.hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]
         shown.append(
@@ -126,6 +121,30 @@ def _ratio(paired: PairedError | None) -> str | None:
 def _dimensions(loop: OpenLoop) -> Table:
     names = [name for name in NAIVE if any(name in dimension.naive for dimension in loop.dimensions)]
     return table(loop.dimensions, [*_DIMENSIONS, *map(_naive, names)])
+
+
+def _learnt(learnt: Learnt) -> Table:
+    rows = [
+        ("its chunks differ from frame to frame by", learnt.spread, learnt.recorded_spread),
+        ("two calls on one frame differ by", learnt.noise, None),
+        ("from the state to the last action of a chunk", learnt.from_state, learnt.recorded_from_state),
+        *((f"another frame's {each.name} changes its actions by", each.moved, None) for each in learnt.inputs),
+    ]
+    columns: Columns[tuple[str, float | None, float | None]] = [
+        words("In σ of the recorded actions", lambda row: row[0]),
+        figure("The policy", lambda row: row[1], "{:.3g}".format),
+        figure("The recording", lambda row: row[2], "{:.3g}".format),
+    ]
+    return table([row for row in rows if row[1] is not None], columns)
+
+
+def _describe_learnt(learnt: Learnt) -> list[str]:
+    notes = [
+        f"{each.name} opens or closes in {units.count(each.changes, 'recorded chunk')}: the policy does it in "
+        f"{each.caught} of them, and in {each.invented} of the {each.steady} others."
+        for each in learnt.switches
+    ]
+    return notes if learnt.inputs else [*notes, "Not judged: which inputs it looks at; its calls take too long."]
 
 
 _DIMENSIONS: Columns[DimensionError] = [

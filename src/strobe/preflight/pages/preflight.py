@@ -9,7 +9,7 @@ from strobe.core.report.document import Column, ColumnOf, Document, Row, Section
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.results import DataTruth, JointShift, Statistics, VectorTruth
+from strobe.lerobot.datasets.results import DataTruth, Statistics, VectorTruth
 from strobe.motion import page as motion_page
 from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
@@ -262,9 +262,6 @@ def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
     notes = [f"Read without decoding: {truth.frames:,} frames of {truth.episodes:,} episodes."]
     if truth.relative is not None:
         notes.append(f"The last rows are relative actions: action[t + k] − state[t], k < {truth.chunk}.")
-    if truth.shifts:
-        lags = [f"{each.joint} {_ticks(each)}" for each in truth.shifts]
-        notes.append(f"Lag from action to state (control ticks): {', '.join(lags)}.")
     if truth.standing is not None:
         found = truth.standing
         notes.append(
@@ -277,12 +274,6 @@ def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
         notes.append(f"{camera.name}: images of {camera.episodes:,} of {truth.episodes:,} episodes were decoded.")
     notes += [f"Not judged: {reason}." for reason in truth.unjudged]
     return (Table(columns, rows) if rows else None), notes
-
-
-def _ticks(shift: JointShift) -> str:
-    if shift.equal is not None:
-        return f"{shift.equal} (equal)"
-    return "unknown" if shift.alike is None else f"{shift.alike:.1f}"
 
 
 def _stated_and_measured(vector: VectorTruth, at: int) -> list[str | None]:

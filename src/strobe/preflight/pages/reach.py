@@ -9,7 +9,8 @@ from strobe.core.report.document import Column, ColumnOf, Row, Section, Table, f
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.loops.results.motion import FirstJump, JointJump
-from strobe.preflight.results.preflight import ActionRange, PreflightResult
+from strobe.open_loop.results import ActionRange
+from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import JointReach, Reach
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, Interval, many, mapping, optional
 from strobe.lerobot.datasets.results import DataTruth
-from strobe.lerobot.normalisation import READ
+from strobe.lerobot.processors import READ, Difference
 from strobe.motion.results import Motion
 
 
@@ -242,6 +242,7 @@ class Timing(Data):
     data_fps: Finite | None = None
     loop_fps: Finite | None = None
     camera_fps: dict[str, Finite] = mapping("frame rates of the robot's cameras")
+    averages: Finite | None = optional("temporal_ensemble_coeff, by which the policy averages its chunks")
     steps: int | None = optional("denoising steps per chunk; None if the config has none")
     steps_field: str | None = optional("name of the config field with the denoising steps")
     call: CallTime | None = optional("measured calls; None if there are none")
@@ -319,11 +320,13 @@ class Wiring(Data):
     unknown_fields: list[str] = many("fields of the policy's config that the installed LeRobot does not know")
     device: str | None = optional("device named by the config or a flag")
     device_here: DeviceHere | None = optional("state of that device; None if no device is named")
+    clips: Finite | None = optional("range to which the policy clips its normalised actions (clip_sample_range)")
     guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="the config compiles the policy")
     rollout_compiles: bool | None = optional("the rollout compiles; None without a rollout")
     orphans: dict[Place, list[str]] = mapping("names with statistics in a processor but without a feature")
     unread: list[str] = many("what could not be read, and why")
+    differences: list[Difference] = many("how the processors differ from what config.json asks for")
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
     reach: Reach | None = optional("range of the actions; None if the statistics do not give it")
     lag: Lag | None = optional("lags of the recording and of a run; None if they were not looked at")

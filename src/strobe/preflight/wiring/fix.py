@@ -19,7 +19,7 @@ import numpy as np
 
 from strobe.core.errors import UserError
 from strobe.core.json_text import JsonObject, parse_json
-from strobe.lerobot.normalisation import READ
+from strobe.lerobot.processors import READ
 from strobe.preflight.results.wiring import Place, Wiring
 from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.preflight.wiring.dataset import DatasetFeatures
@@ -132,7 +132,8 @@ def _fix_processors(
     checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None
 ) -> list[str]:
     data = _dataset_statistics(recorded, wiring) if recorded is not None else {}
-    if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
+    unnormalised = any(each.level == "danger" for each in wiring.differences)
+    if checkpoint.preprocessor is None or checkpoint.postprocessor is None or unnormalised:
         statistics = _inside(checkpoint) or data
         if not statistics:
             return []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strobe.lerobot.normalisation import READ
+from strobe.lerobot.processors import READ
 from strobe.preflight.results.wiring import Feature, JointReach, RangeBasis, Reach, Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint
 

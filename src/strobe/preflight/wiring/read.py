@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, error_line
+from strobe.lerobot.processors import lacking_normalisation
 from strobe.lerobot.schema import registries
 from strobe.lerobot.schema.source import UnreadableSourceError, fields
 from strobe.preflight.results.wiring import (
@@ -112,11 +113,17 @@ def _read(
         unknown_fields=unknown,
         device=asked or None,
         device_here=device_here(asked, asked_by, robot.device if robot is not None else None) if asked else None,
+        clips=config.get("clip_sample_range") if config.get("clip_sample") else None,
         guidable=_guidable(config),
         compiled=bool(config.get("compile_model")),
         rollout_compiles=robot.compiles if robot is not None else None,
         orphans=_orphans(checkpoint),
         unread=unread,
+        differences=[
+            each
+            for place, processor in _processors(checkpoint).items()
+            for each in lacking_normalisation(config, place, processor.steps)
+        ],
         normalises=any(processor.normalisers for processor in _processors(checkpoint).values()),
     )
     wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else JointLimits())
@@ -246,6 +253,7 @@ def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: 
         data_fps=recorded.fps if recorded is not None else None,
         loop_fps=robot.fps if robot is not None else None,
         camera_fps=robot.camera_fps if robot is not None else {},
+        averages=config.get("temporal_ensemble_coeff"),
         steps=config.get(steps_field) if steps_field else None,
         steps_field=steps_field,
     )

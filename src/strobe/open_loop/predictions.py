@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import Progress
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.preflight.changes import Observed, elsewhere
-from strobe.preflight.open_loop_errors import FEWEST_EPISODES
+from strobe.open_loop.changes import Observed, elsewhere
+from strobe.open_loop.errors import FEWEST_EPISODES
 
 if TYPE_CHECKING:
     from strobe.core.subjects.subject import Observation
 
 Array = NDArray[np.float64]
 MOST_FRAMES = 240
+AGAIN = 8  # frames on which a policy is called with other noise too
 FEWEST_FRAMES = 2 * FEWEST_EPISODES  # fewest frames on which changes must be affordable
 
 
@@ -37,6 +38,7 @@ class Predictions:
         wired: as the policy is wired.
         changed: name of an `Observed` → with that change.
         elsewhere: input → with this input of another frame; NaN for the first frame.
+        again: with other noise; NaN behind the first `AGAIN` frames. None if nothing was predicted.
         failed: name of a change or an input → why its calls failed.
         omitted: why changes of the observation were left out, and which, in words.
         stopped: whether Ctrl-C ended it.
@@ -47,6 +49,7 @@ class Predictions:
     wired: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
     changed: dict[str, Array] = field(default_factory=dict)
     elsewhere: dict[str, Array] = field(default_factory=dict)
+    again: Array | None = None
     failed: dict[str, str] = field(default_factory=dict)
     omitted: str | None = None
     stopped: bool = False
@@ -126,6 +129,8 @@ class _Work:
         began = time.monotonic()
         chunks = {"wired": self._predict_actions(seen, frame)}
         self._calls.append(time.monotonic() - began)
+        if len(self._chunks) < AGAIN:
+            chunks["again"] = self._predict_actions(seen, frame + AGAIN)
         for change in self._observed:
             self._try(chunks, f"changed {change.name}", lambda change=change: change.change(dict(seen)), frame)
         if self._previous is not None:
@@ -162,6 +167,7 @@ class _Work:
             return made
         made.wired = np.stack([each["wired"] for each in chunks])
         empty = np.full(made.wired.shape[1:], np.nan)
+        made.again = np.stack([each.get("again", empty) for each in chunks])
         judged = {f"changed {change.name}" for change in self._observed} | {
             f"elsewhere {name}" for name in self._inputs
         }

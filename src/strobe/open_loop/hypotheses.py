@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from strobe.core.measure.statistics import bonferroni
 from strobe.lerobot.policies.recorded_actions import RecordedActions
-from strobe.preflight.changes import REACH, Change
-from strobe.preflight.open_loop_errors import (
+from strobe.open_loop.changes import REACH, Change
+from strobe.open_loop.errors import (
     FEWEST_EPISODES,
     LEVEL,
     assignment,
@@ -27,8 +27,8 @@ from strobe.preflight.open_loop_errors import (
     rms,
     squared_errors,
 )
-from strobe.preflight.predictions import Predictions
-from strobe.preflight.results.preflight import Hypothesis, HypothesisOutcome, PairedError
+from strobe.open_loop.predictions import Predictions
+from strobe.open_loop.results import LOOKED, Hypothesis, HypothesisOutcome, PairedError
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,6 @@ MARGIN = 0.2  # least reduction of the error (RMS)
 EXPLAINED = 0.3  # least share of the data explained under a hypothesis
 ALIKE = 1.1  # times the error (RMS) of the best: hypotheses that explain the data as well
 _SCALES = ("image-range", "units", "statistics")
-LOOKED = 0.02  # σ: RMS of the change of actions, below which the policy does not look at an input
 
 
 @dataclass(frozen=True)

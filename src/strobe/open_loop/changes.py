@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strobe.preflight.results.preflight import HypothesisKind
-from strobe.preflight.subject_wiring import SubjectWiring
-from strobe.preflight.vectors import schemes
+from strobe.open_loop.results import HypothesisKind
+from strobe.open_loop.subject_wiring import SubjectWiring
+from strobe.open_loop.vectors import schemes
 
 Array = NDArray[np.float64]
 Observation = dict[str, Any]

@@ -140,7 +140,7 @@ def _siglip2_preprocessing(model: Any) -> tuple[Any, list[Hook]]:
     return prepare, hooks
 
 
-_SIGLIP2 = Family(
+SIGLIP2 = Family(
     "siglip2",
     ("siglip2_vision_model",),
     _siglip2_probes,
@@ -148,4 +148,4 @@ _SIGLIP2 = Family(
     capabilities=(Backbone(sizes=_SIGLIP2_SIZES, usual="base", preprocessing=_siglip2_preprocessing),),
 )
 
-FAMILY = (_family("qwen2_vl", "2b"), _family("qwen2_5_vl", "3b"), _family("qwen3_vl", "2b"), _SIGLIP2)
+QWEN2_VL, QWEN2_5_VL, QWEN3_VL = _family("qwen2_vl", "2b"), _family("qwen2_5_vl", "3b"), _family("qwen3_vl", "2b")

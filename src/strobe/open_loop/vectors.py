@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from strobe.preflight.results.preflight import HypothesisKind
-from strobe.preflight.subject_wiring import SubjectWiring, VectorWiring
+from strobe.open_loop.results import HypothesisKind
+from strobe.open_loop.subject_wiring import SubjectWiring, VectorWiring
 
 MOST_PAIRS_OF = 8  # dimensions of which each pair is swapped
 FEW = 4  # dimensions whose pairs are few

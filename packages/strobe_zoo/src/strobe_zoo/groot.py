@@ -16,10 +16,10 @@ import torch
 from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
 from strobe.lerobot.policies.standins import replacing
 from strobe.lerobot.sampling import Context, Graphs, UnreadHead
+from strobe_zoo import qwen3
 
 QWEN = "_groot_model.backbone.model"
 HEAD = "_groot_model.action_head"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.core.results.data import Interval
-from strobe.preflight.results.preflight import PairedError
+from strobe.open_loop.results import PairedError
 
 Array = NDArray[np.float64]
 

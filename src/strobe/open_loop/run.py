@@ -18,13 +18,17 @@ from strobe.lerobot.policies.checkpoints import ReadNames, UnreadWeightsError
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.policies.recorded_actions import spread_frames
-from strobe.preflight.changes import possible_changes
-from strobe.preflight.first_actions import executed_per_chunk, predict_first, ranges
-from strobe.preflight.hypotheses import Compared, judge_all, match_recorded_actions
-from strobe.preflight.open_loop_errors import FEWEST_EPISODES, explained_variance, mean_square, paired_error, rms
-from strobe.preflight.predictions import MOST_FRAMES, predict
-from strobe.preflight.results.preflight import (
+from strobe.lerobot.policies.recorded_actions import RecordedActions, spread_frames
+from strobe.lerobot.processors import Difference
+from strobe.loops.measure.robot import joint_jumps, starts
+from strobe.loops.results.motion import FirstJump
+from strobe.open_loop.changes import possible_changes
+from strobe.open_loop.errors import FEWEST_EPISODES, explained_variance, mean_square, paired_error, rms
+from strobe.open_loop.hypotheses import Compared, judge_all, match_recorded_actions
+from strobe.open_loop.learnt import learn
+from strobe.open_loop.predictions import MOST_FRAMES, Predictions, predict
+from strobe.open_loop.results import (
+    ActionRange,
     DimensionError,
     EpisodeErrors,
     Hypothesis,
@@ -36,13 +40,14 @@ from strobe.preflight.results.preflight import (
     PredictedChunk,
     Strip,
 )
-from strobe.preflight.subject_wiring import subject_wiring
+from strobe.open_loop.subject_wiring import subject_wiring
 
 T = TypeVar("T")
 
 Array = NDArray[np.float64]
 
 MOST_EPISODES = 24
+SHARE = 0.2  # share of the time for predictions that those on first frames may take
 # What a page shows.
 SHOWN_EPISODES, SHOWN_DIMENSIONS, SHOWN_TICKS, SHOWN_CHUNKS, SHOWN_ACTIONS = 4, 8, 240, 12, 24
 
@@ -73,22 +78,22 @@ class Frames:
 
 def open_loop(
     policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None
-) -> tuple[OpenLoop, list[Hypothesis], ReadNames | None]:
+) -> tuple[OpenLoop, list[Hypothesis], ReadNames | None, list[Difference]]:
     """Load the policy, predict on recorded frames, and judge every hypothesis.
 
     Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses. The third is what was read of
-    its weights; None if it did not come so far.
+    its weights; None if it did not come so far. The fourth is how its processors differ from its config.
     """
-    began, read = time.monotonic(), None
+    began, read, differences = time.monotonic(), None, []
     try:
         subject = _load_policy(policy, frames)
-        read = subject.loaded.read
+        read, differences = subject.loaded.read, subject.loaded.differences
         result, hypotheses = judge_subject(subject, frames, progress)
     except UserError as error:
         read = error.names if isinstance(error, UnreadWeightsError) else read
         result, hypotheses = OpenLoop(unjudged=str(error)), []
     result.seconds = time.monotonic() - began
-    return result, hypotheses, read
+    return result, hypotheses, read, differences
 
 
 def explained_share(policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None) -> float:
@@ -165,6 +170,7 @@ def judge_subject(
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
     result.stopped, result.first_jump = predictions.stopped, jump
+    result.learnt = learn(data)
     result.executed = executed_per_chunk(subject, data.chunk)
     result.ranges = ranges(recorded.names, result.executed, first, predictions)
     result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
@@ -297,3 +303,61 @@ def _thin_chunk(data: Compared, row: int, length: int) -> PredictedChunk:
     every = max(1, -(-len(within) // SHOWN_ACTIONS))
     values = np.clip(within[::every, :SHOWN_DIMENSIONS], -1e9, 1e9).T.round(5).tolist()
     return PredictedChunk(tick=tick, every=every, values=values)
+
+
+# The first action on the first frame of each episode, and the range of all predicted actions.
+
+
+def predict_first(
+    subject: PolicySubject, recorded: RecordedActions, seconds: float, progress: Callable[[Progress], None]
+) -> tuple[FirstJump, Predictions]:
+    """Predict on the first frame of each episode, until a share of ``seconds`` is over.
+
+    Returns:
+        the distances of first actions from the state, and the predicted chunks.
+    """
+    if not recorded.can_hold or recorded.states is None:
+        return FirstJump(
+            unjudged=["The first action: the state and the action have different dimensions."]
+        ), Predictions()
+    try:
+        made = predict(subject, [int(frame) for frame in starts(recorded.episodes)], (), (), SHARE * seconds, progress)
+    except UserError as error:  # such as a first frame that holds what is no number
+        return FirstJump(unjudged=[f"The first action: {error}."]), Predictions()
+    jump = FirstJump(episodes=len(made.frames))
+    if not made.frames:
+        jump.unjudged.append("The first action: it was stopped before the first frame.")
+    elif made.wired.shape[2] == recorded.actions.shape[1]:
+        first = made.wired[:, 0]
+        jump.joints = joint_jumps(
+            recorded.actions, recorded.states, recorded.spread, recorded.episodes, recorded.names, made.frames, first
+        )
+    left = [name for name in recorded.names if name not in {joint.joint for joint in jump.joints}]
+    if made.frames and left:
+        jump.unjudged.append(
+            f"The first action of {', '.join(left)}: the predicted or the recorded number is NaN or infinite."
+        )
+    return jump, made
+
+
+def ranges(names: Sequence[str], executed: int, *predictions: Predictions) -> list[ActionRange]:
+    """Return the range of each dimension in the executed actions of the chunks; [] if one holds what is no number.
+
+    Args:
+        executed: actions of each chunk that count.
+    """
+    chunks = [each.wired[:, :executed] for each in predictions if each.frames]
+    if not chunks or not all(np.isfinite(chunk).all() and chunk.shape[2] == len(names) for chunk in chunks):
+        return []
+    lows = np.min([chunk.min(axis=(0, 1)) for chunk in chunks], axis=0)
+    highs = np.max([chunk.max(axis=(0, 1)) for chunk in chunks], axis=0)
+    return [
+        ActionRange(name=name, low=float(low), high=float(high))
+        for name, low, high in zip(names, lows, highs, strict=True)
+    ]
+
+
+def executed_per_chunk(subject: PolicySubject, chunk: int) -> int:
+    """Return how many actions of each chunk are executed, by the policy's config; all where it does not say."""
+    steps = getattr(subject.policy.config, "n_action_steps", None)
+    return min(chunk, steps) if isinstance(steps, int) and steps > 0 else chunk

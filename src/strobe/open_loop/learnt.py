@@ -1,0 +1,91 @@
+"""What a policy has learnt, from its chunks on recorded frames: what moves them, and which changes they make.
+
+All predictions on a frame are made with the same noise, so what another frame's camera, state or prompt changes is the
+effect of that input alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.lerobot.datasets.numbers import is_switch
+from strobe.open_loop.errors import paired_error, rms
+from strobe.open_loop.hypotheses import Compared
+from strobe.open_loop.results import InputEffect, Learnt, Switch
+
+Array = NDArray[np.float64]
+
+
+def learn(data: Compared) -> Learnt:
+    """Return what the predicted chunks show, and the recorded ones.
+
+    Args:
+        data: chunks of some frames, with each input of another frame where the calls were short enough.
+    """
+    predicted, recorded = data.predictions.wired, data.recorded_actions()
+    effects = [_effect(name, other, data) for name, other in data.predictions.elsewhere.items()]
+    away = [_square_distance(chunks, data) for chunks in (predicted, recorded)]
+    return Learnt(
+        spread=_spread(predicted, data),
+        recorded_spread=_spread(recorded, data),
+        noise=rms(data.errors(data.predictions.again, predicted)) if data.predictions.again is not None else None,
+        inputs=[each for each in effects if each is not None],
+        from_state=rms(away[0]),
+        recorded_from_state=rms(away[1]),
+        held=paired_error(away[0], away[1], data.episodes),
+        switches=_switches(predicted, recorded, data),
+    )
+
+
+def _spread(chunks: Array, data: Compared) -> float | None:
+    """Return by how much chunks of different frames differ, in σ: root mean square around their mean chunk."""
+    whole = np.isfinite(chunks).all(axis=(1, 2))  # without those that an episode's end cuts
+    if whole.sum() < 2:
+        return None
+    some = chunks[whole]
+    return rms(data.errors(some, np.broadcast_to(some.mean(axis=0), some.shape)))
+
+
+def _effect(name: str, other: Array, data: Compared) -> InputEffect | None:
+    squares = data.errors(other, data.predictions.wired)
+    known = np.isfinite(squares).any(axis=(1, 2))
+    moved = rms(squares)
+    return InputEffect(name=name, moved=moved, frames=int(known.sum())) if moved is not None else None
+
+
+def _square_distance(chunks: Array, data: Compared) -> Array:
+    """Return how far the last actions of the chunks are from the state of their frames, squared, in σ²."""
+    if not data.recorded.can_hold or data.states is None:
+        return np.full_like(chunks[:, -1:], np.nan)
+    return data.errors(chunks[:, -1:], data.recorded_states("chunk"))
+
+
+def _switches(predicted: Array, recorded: Array, data: Compared) -> list[Switch]:
+    """Return the dimensions that are open or closed, and in how many of their chunks a change is predicted."""
+    actions, found = data.recorded.actions, []
+    few = actions[np.isfinite(actions).all(axis=1)]
+    if not len(few):
+        return []
+    for at in np.flatnonzero(is_switch(few) & (data.recorded.spread > 0)):
+        middle = float(few[:, at].min() + few[:, at].max()) / 2
+        real, made = _change(recorded[..., at], middle), _change(predicted[..., at], middle)
+        changes, caught = real != 0, (real != 0) & (made == real)
+        episodes = np.unique(data.episodes[changes])
+        missed = [bool(caught[changes & (data.episodes == episode)].mean() < 0.5) for episode in episodes]
+        found.append(
+            Switch(
+                name=data.recorded.names[at], changes=int(changes.sum()), caught=int(caught.sum()),
+                invented=int((~changes & (made != 0)).sum()), steady=int((~changes).sum()),
+                episodes=len(episodes), missed=sum(missed),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _change(chunks: Array, middle: float) -> NDArray[np.int64]:
+    """Return for each chunk (frames, actions) 1 where it ends above the middle and begins below, −1 for the reverse."""
+    above = np.where(np.isfinite(chunks), chunks > middle, False)
+    last = np.maximum(np.isfinite(chunks).sum(axis=1) - 1, 0)
+    ends = np.take_along_axis(above, last[:, None], axis=1)[:, 0]
+    return ends.astype(np.int64) - above[:, 0].astype(np.int64)

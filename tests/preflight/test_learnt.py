@@ -1,0 +1,154 @@
+"""What a policy has learnt: policies by a formula that lack one thing each, and sound ones of which nothing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.builders.turning_arm import STATE, TOP, WRIST, recording, subject
+
+from strobe.core.findings.thresholds import Thresholds
+from strobe.lerobot.policies.recorded_actions import RecordedActions
+from strobe.open_loop import run as open_loop
+from strobe.open_loop.hypotheses import match_recorded_actions
+from strobe.open_loop.learnt import learn
+from strobe.open_loop.predictions import Predictions
+from strobe.preflight.findings import preflight as rules
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import Prompt, Wiring
+from strobe.preflight.run import make_answer
+
+LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=16)
+CHUNK = 10
+Act = Callable[[dict[str, Any], int], torch.Tensor]
+
+
+def answer(loop: open_loop.OpenLoop, tasks: tuple[str, ...] = ("turn",)) -> PreflightResult:
+    prompt = Prompt(reads_words=True, tasks=list(tasks))
+    wiring = Wiring(policy="turning_arm", sources={"policy": "it"}, wires=[], prompt=prompt)
+    result = make_answer(wiring)
+    result.open_loop = loop
+    return result
+
+
+def find(result: PreflightResult) -> dict[str, Any]:
+    found = [each for rule in rules.RULES for each in rule(result, Thresholds())]
+    return {each.rule: each for each in found if each.rule.startswith("learnt")}
+
+
+def judge(change: Callable[[Act], Act] = lambda act: act, **settings: Any) -> dict[str, Any]:
+    made: Any = subject(recording(), **settings)
+    made.act = change(made.act)
+    return find(answer(open_loop.judge_subject(made, LOOK, lambda _: None)[0]))
+
+
+def freeze(*inputs: str) -> Callable[[Act], Act]:
+    """The policy sees the first frame's ``inputs``, whatever it is given."""
+
+    def change(act: Act) -> Act:
+        first: dict[str, Any] = {}
+
+        def call(seen: dict[str, Any], seed: int) -> torch.Tensor:
+            first.update(first or seen)
+            return act(seen | {name: first[name] for name in inputs}, seed)
+
+        return call
+
+    return change
+
+
+def hold_still(act: Act) -> Act:
+    def call(seen: dict[str, Any], seed: int) -> torch.Tensor:
+        chunk = act(seen, seed)
+        return seen[STATE][:, None].expand_as(chunk) + 0.02 * (chunk - seen[STATE][:, None])
+
+    return call
+
+
+def add_noise(act: Act) -> Act:
+    def call(seen: dict[str, Any], seed: int) -> torch.Tensor:
+        chunk = act(seen, seed)
+        return chunk + 60 * torch.randn(chunk.shape, generator=torch.Generator().manual_seed(seed))
+
+    return call
+
+
+def test_nothing_is_said_of_a_sound_policy():
+    assert judge() == {}
+
+
+def test_one_chunk_for_all_is_said_and_not_blamed_on_the_data():
+    found = judge(freeze(STATE, TOP, WRIST))
+    assert set(found) == {"learnt-one-chunk"}
+    assert "differ by 0 σ" in found["learnt-one-chunk"].found
+    made: Any = subject(recording())
+    made.act = freeze(STATE, TOP, WRIST)(made.act)
+    result = answer(open_loop.judge_subject(made, LOOK, lambda _: None)[0])
+    assert "open-loop-explains-nothing" not in {
+        each.rule for rule in rules.RULES for each in rule(result, Thresholds())
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "level", "words"),
+    [((TOP, WRIST), "warning", "any camera"), ((WRIST,), "info", WRIST), ((STATE,), "info", STATE)],
+)
+def test_an_input_that_moves_nothing_is_named(inputs: tuple[str, ...], level: str, words: str):
+    found = judge(freeze(*inputs))
+    assert [(each.rule, each.level) for each in found.values()] == [("learnt-ignores", level)]
+    assert words in found["learnt-ignores"].title
+
+
+def test_a_policy_that_sends_its_state_is_named():
+    assert "learnt-holds-still" in judge(hold_still)
+
+
+def test_more_noise_than_sight_is_a_note():
+    assert [(each.rule, each.level) for each in judge(add_noise).values()] == [("learnt-noise", "info")]
+
+
+def loop_of_gripper(caught: Callable[[int], bool], episodes: int = 10) -> open_loop.OpenLoop:
+    """A recording whose gripper closes once in each episode, and a policy that closes it in those ``caught``."""
+    ticks = 40
+    arm = np.sin(np.arange(episodes * ticks) / 7)
+    closed = np.tile(np.arange(ticks) >= ticks // 2, episodes).astype(float)
+    number = np.repeat(np.arange(episodes), ticks)
+    recorded = RecordedActions(np.stack([arm, closed], axis=1), None, number, ["arm", "gripper"], [])
+    frames = [start + ticks // 2 - 5 for start in range(0, episodes * ticks, ticks)]
+    frames += [start + 2 for start in range(0, episodes * ticks, ticks)]
+    chunks = np.stack([recorded.actions[frame : frame + CHUNK] for frame in frames])
+    for chunk, frame in zip(chunks, frames, strict=True):
+        if not caught(number[frame]):
+            chunk[:, 1] = chunk[0, 1]
+    data = match_recorded_actions(recorded, Predictions(frames, chunks))
+    loop = open_loop.summarise(data, [], 30.0)
+    loop.learnt = learn(data)
+    return loop
+
+
+def test_a_gripper_that_is_missed_is_named_and_hidden_by_no_mean():
+    loop = loop_of_gripper(lambda number: number == 0)
+    assert loop.learnt is not None
+    assert [(each.name, each.changes, each.caught) for each in loop.learnt.switches] == [("gripper", 10, 1)]
+    (found,) = find(answer(loop)).values()
+    assert (found.rule, found.evidence["caught"]) == ("learnt-misses-switch", 1)
+    assert "R² of the other dimensions: 1.00" in found.found
+
+
+@pytest.mark.parametrize("episodes", [10, 3])
+def test_a_gripper_that_is_caught_mostly_or_seen_too_seldom_is_not_named(episodes: int):
+    caught = (lambda number: number % 3 > 0) if episodes > 4 else (lambda number: False)
+    assert find(answer(loop_of_gripper(caught, episodes))) == {}
+
+
+def test_a_prompt_that_moves_nothing_counts_where_there_are_several_tasks():
+    made: Any = subject(recording())
+    loop = open_loop.judge_subject(made, LOOK, lambda _: None)[0]
+    assert loop.learnt is not None
+    loop.learnt.inputs[0] = loop.learnt.inputs[0].model_copy(update={"name": "task", "moved": 0.001})
+    assert find(answer(loop)) == {}
+    assert find(answer(loop, ("turn", "push")))["learnt-ignores"].level == "warning"
