@@ -15,7 +15,8 @@ from support.suite.places import ROOT
 from support.suite.scripts import load_script
 
 from strobe.core.kinds import advise, document, figures
-from strobe.lerobot.datasets.numbers import ACTION, STATE
+from strobe.lerobot.datasets.numbers import ACTION, STATE, read_numbers
+from strobe.lerobot.datasets.recording import read
 from strobe.motion.checks import CHECKS, look_at_motion
 from strobe.motion.look import Pictures, is_enough, split_groups
 from strobe.preflight.findings import data
@@ -224,3 +225,26 @@ def test_lags_that_differ_from_episode_to_episode_are_given_one_by_one(plain: An
     assert "by another time in each episode" in found.title
     assert "+45 in episode 3" in found.found
     assert found.episodes == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("fault", ["wraps", "spikes"])
+def test_a_fixed_copy_has_none_of_them_and_no_other_number_changed(fault: str, tmp_path: Path):
+    whole = made.PLANTS[fault][1](made.make_recording(made.DEGREES, 0), MIDDLE)
+    root, fixed = made.write_recording(whole, tmp_path / "data"), tmp_path / "fixed"
+    result = preflight_of_data(root, fixed)
+    assert any(line.startswith("data/: ") for line in result.fixed)
+    after = preflight_of_data(fixed).wiring
+    assert after.motion is not None
+    assert after.truth is not None
+    assert (after.motion.found, after.truth.faults) == ([], [])
+    assert [vector.differing() for vector in after.truth.vectors] == [{}] * len(after.truth.vectors)
+    old, new = (read_numbers(read(folder)).vectors for folder in (root, fixed))
+    for name, values in old.items():
+        moved = new[name].astype(float) - values
+        if fault == "wraps":
+            assert np.allclose(moved / 360, np.round(moved / 360), atol=1e-5)
+        else:
+            assert 0 < (moved != 0).sum() <= 3 * 2 or name == ACTION
+        assert (moved != 0).any(axis=0).sum() <= 1, "one joint"
+    apart = new[STATE].astype(float) - new[ACTION]
+    assert np.abs(np.median(apart, axis=0)).max() < 5, "action and state are in one turn"

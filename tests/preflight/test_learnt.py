@@ -69,14 +69,6 @@ def hold_still(act: Act) -> Act:
     return call
 
 
-def add_noise(act: Act) -> Act:
-    def call(seen: dict[str, Any], seed: int) -> torch.Tensor:
-        chunk = act(seen, seed)
-        return chunk + 60 * torch.randn(chunk.shape, generator=torch.Generator().manual_seed(seed))
-
-    return call
-
-
 def test_nothing_is_said_of_a_sound_policy():
     assert judge() == {}
 
@@ -105,10 +97,6 @@ def test_an_input_that_moves_nothing_is_named(inputs: tuple[str, ...], level: st
 
 def test_a_policy_that_sends_its_state_is_named():
     assert "learnt-holds-still" in judge(hold_still)
-
-
-def test_more_noise_than_sight_is_a_note():
-    assert [(each.rule, each.level) for each in judge(add_noise).values()] == [("learnt-noise", "info")]
 
 
 def loop_of_gripper(caught: Callable[[int], bool], episodes: int = 10) -> open_loop.OpenLoop:

@@ -16,7 +16,6 @@ from strobe.motion.series import Column, Series
 
 LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
 GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
-SHOWN = 4  # joints that are named
 
 
 @dataclass
@@ -133,12 +132,6 @@ def split_groups(values: np.ndarray, least: float) -> tuple[np.ndarray, float, f
     if known[at + 1] - known[at] < max(GAP * within, least / 2):
         return None
     return np.nan_to_num(values, nan=-np.inf) > middle, *medians
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return names in words, the first of many."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def medians(values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from strobe.core.results import units
 from strobe.motion.episodes import Joints, shift_rows
-from strobe.motion.look import Look, is_enough, join_names, medians, split_groups
+from strobe.motion.look import Look, is_enough, medians, split_groups
 from strobe.motion.results import Oddity
 
 # An arm's moves are smooth, so its steps correlate over some ticks: 0.6 by chance needs two moves, seen in one episode
@@ -26,6 +26,7 @@ LONGEST_S = 1.0  # a state that stands longer while its action moves is no servo
 FIXED = 1e-4  # share of a joint's range: no encoder is so fine that a moving joint stays within it
 PILE = 0.005  # share of the rows at the very end of the range
 SURE = 0.6  # mean correlation over the joints by which a delay is read
+SHOWN = 4  # joints that are named
 AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 TICKS = 1.5  # a camera or a bus read more or less makes a tick
 
@@ -174,7 +175,7 @@ def copied_state(look: Look) -> Iterator[Oddity]:
     state = f"{-ticks} control ticks before" if ticks else "of the same control tick"
     yield look.place(
         np.ones(len(figures.lag), bool),
-        f"The data teaches the arm to stay: the action of {join_names(names)} is its present position",
+        f"The data teaches the arm to stay: the action of {units.join_names(names, SHOWN)} is its present position",
         f"In {100 * share_equal(joints, ticks, at_once.tolist()):.0f} % of the rows in which they move, the action is "
         f"the state {state}; the median lag from action to state is {late:.1f} control ticks.",
         f"shift the actions by {1 - ticks} control tick{units.plural(1 - ticks)}: action[t] becomes the recorded "

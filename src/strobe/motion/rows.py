@@ -10,7 +10,7 @@ from strobe.core.results import units
 from strobe.lerobot.datasets.fault import format_episodes
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.lerobot.datasets.results import APART
-from strobe.motion.look import Look, is_enough, join_names, medians, split_groups
+from strobe.motion.look import Look, is_enough, medians, split_groups
 from strobe.motion.results import Oddity, Trace
 from strobe.motion.series import cut
 
@@ -20,6 +20,7 @@ MOVES = 0.02  # share of the usual range: the least that a dimension moves in an
 PART_S = 1.0  # two hands never make the same numbers for so long
 DISTINCT = 0.5  # share of the rows of such a part that differ from one another: an arm that stands repeats itself
 HELD = 0.4  # share of the steps during motion that are none: a loop that reads each second row has half
+SHOWN = 4  # joints that are named
 RARE = 0.1  # that share in the other episodes
 
 
@@ -39,8 +40,8 @@ def spikes(look: Look) -> Iterator[Oddity]:
                 f"{values[at]:.4g} between {values[max(at - 3, 0)]:.4g} and {values[min(at + 3, len(values) - 1)]:.4g}",
                 f"They come and go within two ticks. The spread of {name} is {values.std():.3g} with them, and "
                 f"{inside:.3g} without.",
-                "replace these values by those of the rows around them and compute the statistics again, or leave "
-                "out the rows (--fix_data does not change rows)",
+                "strobe preflight --dataset.root=DATA --fix_data=FOLDER writes a copy with the values of the rows "
+                "around them, and its statistics",
                 joints=[name],
                 feature=vector,
             )
@@ -66,8 +67,8 @@ def wraps(look: Look) -> Iterator[Oddity]:
             f"{units.count(len(column.wraps), 'jump')} between {values.min():.4g} and {values.max():.4g} in a tick. "
             f"Its mean is {values.mean():.4g} and its spread {values.std():.3g}; unwrapped they are "
             f"{column.clean.mean():.4g} and {column.clean.std():.3g}.",
-            "write the joint as an angle that goes on (numpy.unwrap by episode) or as its sine and cosine, and "
-            "compute the statistics again (--fix_data does not do that)",
+            "strobe preflight --dataset.root=DATA --fix_data=FOLDER writes a copy in which the angle goes on over "
+            "whole turns; on the robot, take whole turns from the policy's actions. Or write its sine and cosine",
             joints=[name],
             feature=vector,
             leave_out=False,
@@ -100,7 +101,7 @@ def changed_units(look: Look) -> Iterator[Oddity]:
             look.explain(np.ones(len(sizes), bool), some_joints)
         yield look.place(
             cells,
-            f"{vector} is in {near} in one recording: {join_names(changed)}",
+            f"{vector} is in {near} in one recording: {units.join_names(changed, SHOWN)}",
             f"Its motions in these episodes are {factor:.3g} times {'as large' if cells[upper].any() else 'smaller'} "
             "than in the others, in all of these dimensions alike.",
             "convert these episodes and compute the statistics again (--fix_data does not change rows)",

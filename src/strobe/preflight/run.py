@@ -19,6 +19,7 @@ from strobe.motion.checks import look_at_motion
 from strobe.motion.pictures import decode
 from strobe.motion.series import make_series
 from strobe.preflight.findings.wiring import wiring_findings
+from strobe.preflight.fixed_rows import FIXED, describe_fault, fix_rows
 from strobe.preflight.lag import PolicyRun, add_first_action, lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
@@ -32,6 +33,8 @@ from strobe.preflight.wiring.robot import Connected
 from strobe.version import __version__
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from strobe.core.measure.sampling import Progress
     from strobe.lerobot.datasets.numbers import Numbers
     from strobe.lerobot.datasets.recording import Recording
@@ -129,12 +132,24 @@ def preflight_of_data(
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
     reading = Reading(episodes=episodes, decode=decode, progress=progress)
-    wiring.truth = read_truth(dataset, replace(reading, look=partial(_add_motion, wiring, reading)))
+    rows: dict[str, np.ndarray] = {}
+
+    def look(read: Recording, numbers: Numbers, chosen: list[int]) -> None:
+        _add_motion(wiring, reading, read, numbers, chosen)
+        odd = {each.check for each in wiring.motion.found} if wiring.motion is not None else set()
+        if fix_data is not None and episodes is None and odd & FIXED:
+            rows.update(fix_rows(make_series(read, numbers, chosen)))
+
+    wiring.truth = read_truth(dataset, replace(reading, look=look))
     result = make_answer(wiring)
     result.title = f"{dataset.name}: is this recording good?"
     wiring.lag = lags(wiring, None)
     if fix_data is not None:
-        result.fixed = write_copy(dataset, fix_data, wiring.truth)
+        result.fixed = write_copy(dataset, fix_data, wiring.truth, rows)
+        if rows and wiring.motion is not None:
+            copied = preflight_of_data(fix_data, progress=progress).wiring.motion
+            if (why := describe_fault(wiring.motion, copied)) is not None:
+                _delete_copy(result, fix_data, why)
     return result
 
 

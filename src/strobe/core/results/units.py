@@ -35,8 +35,10 @@ def plural(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Return names in a row: 'a, b and c'."""
+def join_names(names: Sequence[str], most: int | None = None) -> str:
+    """Return names in a row: 'a, b and c'; of more than ``most`` names the first, and how many more there are."""
+    if most is not None and len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 

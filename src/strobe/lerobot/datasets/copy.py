@@ -17,16 +17,19 @@ from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.images import IMAGES, image_statistics
-from strobe.lerobot.datasets.numbers import ACTION
+from strobe.lerobot.datasets.numbers import ACTION, compute_statistics, read_numbers
 from strobe.lerobot.datasets.results import DataTruth, VectorTruth
 
 
-def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
+def write_copy(root: Path, target: Path, truth: DataTruth, rows: Mapping[str, np.ndarray] | None = None) -> list[str]:
     """Write the data set ``root`` into the folder ``target``. Return what is right in it, a sentence each.
 
     Statistics of vectors become those of all frames, those of ``action`` the relative ones where ``truth`` has them.
     Those of a camera that lacks some become those of a part of its images. Numbers of each episode's first and last
     frame become those that its rows have.
+
+    Args:
+        rows: vector → (frames, dimensions) that take the place of its rows, in the order of the episodes.
 
     Raises:
         UserError: ``target`` is there already, or there is nothing to be set right.
@@ -35,7 +38,8 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
         raise UserError(f"--fix_data={target}: exists already: use a new folder")
     try:
         shutil.copytree(root, target, dirs_exist_ok=True)
-        done = _statistics(target, truth) + _indices(target)
+        done = _replace_rows(target, rows or {})
+        done += _statistics(target, truth, rows or {}) + _indices(target)
         if not done:
             raise UserError(f"--fix_data: the files in {root}/meta already match its frames")
     except BaseException as error:
@@ -46,7 +50,34 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
     return done
 
 
-def _statistics(target: Path, truth: DataTruth) -> list[str]:
+def _replace_rows(target: Path, rows: Mapping[str, np.ndarray]) -> list[str]:
+    read = recording.read(target)
+    numbers = read_numbers(read)
+    for file in dict.fromkeys(read.data_file(each) for each in read.chosen) if rows else ():
+        table = parquet.read_table(target / file)
+        own = table["episode_index"].to_numpy()
+        for name, values in rows.items():
+            new = np.empty((len(table), values.shape[1]), values.dtype)
+            for each in np.unique(own):
+                new[own == each] = values[numbers.episode == each]
+            at = table.schema.get_field_index(name)
+            offsets = np.arange(0, new.size + 1, new.shape[1], dtype=np.int32)
+            column = pa.ListArray.from_arrays(offsets, new.ravel()).cast(table.schema.field(at).type)
+            table = table.set_column(at, table.schema.field(at), column)
+        parquet.write_table(table, target / file)
+    for path in sorted((target / recording.EPISODES).rglob("*.parquet")) if rows else ():
+        table = parquet.read_table(path)
+        for name, values in rows.items():
+            found = [compute_statistics(values[numbers.episode == each]) for each in table["episode_index"].to_pylist()]
+            for key in found[0] if found else ():
+                if (at := table.schema.get_field_index(f"stats/{name}/{key}")) >= 0:
+                    field = table.schema.field(at)
+                    table = table.set_column(at, field, pa.array([each[key] for each in found], field.type))
+        parquet.write_table(table, path)
+    return [f"data/: {name} without spikes and whole turns." for name in rows]
+
+
+def _statistics(target: Path, truth: DataTruth, rows: Mapping[str, np.ndarray]) -> list[str]:
     file = target / recording.STATS
     written: dict[str, Any] = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
     wanted: dict[str, tuple[VectorTruth, str]] = {
@@ -60,7 +91,9 @@ def _statistics(target: Path, truth: DataTruth) -> list[str]:
             wanted[ACTION] = truth.relative, f"relative actions in chunks of {truth.chunk}"
     for name, (vector, _) in wanted.items():
         written[name] = {**vector.measured, "count": [truth.frames]}
-    said = {name: whose for name, (_, whose) in wanted.items()}
+    for name, values in rows.items():
+        written[name] = {**compute_statistics(values), "count": [truth.frames]}
+    said = {name: whose for name, (_, whose) in wanted.items()} | dict.fromkeys(rows, "all frames")
     for camera in _lacking(recording.read(target).features, written):
         channels = image_statistics(recording.read(target), camera)
         if channels:

@@ -296,7 +296,7 @@ def tasks(wiring: Wiring) -> Iterator[Finding]:
     root = wiring.sources.get("dataset", "DATA")
     for kind, found, words in (("empty", empty, "no task"), ("one-word", single, "a one-word task")):
         if found:
-            texts = _join_names([repr(task.text) for task in found])
+            texts = units.join_names([repr(task.text) for task in found], SHOWN)
             frames = sum(task.frames for task in found)
             share = frames / max(truth.frames, 1)
             new = json.dumps({task.text: "WHAT THE ARM DOES, IN A SENTENCE" for task in found[:SHOWN]})
@@ -323,11 +323,6 @@ def _copy(root: str) -> str:
 
 def _name(end: object) -> str:
     return str(getattr(end, "name", ""))
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 CHECKS = (

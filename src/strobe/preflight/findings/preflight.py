@@ -292,21 +292,7 @@ def _is_missed(each: Switch) -> bool:
     return float(stats.beta.ppf(1 - SURE, each.missed, each.episodes - each.missed + 1)) > 0.5
 
 
-def mostly_noise(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
-    learnt = result.open_loop.learnt if result.open_loop is not None else None
-    if learnt is not None and learnt.noise and learnt.spread and learnt.noise > learnt.spread:
-        yield info(
-            rule="learnt-noise",
-            title="The policy's noise moves its actions more than what it sees",
-            found=f"Two calls on one frame differ by {learnt.noise:.2g} σ, calls on different frames by "
-            f"{learnt.spread * 2**0.5:.2g} σ.",
-            why="It has learnt which motions there are, and not when to make which.",
-            do="Train longer, or see whether its inputs tell what to do next.",
-            evidence={"noise": learnt.noise, "spread": learnt.spread},
-        )
-
-
 RULES = (
     better_hypotheses, far_jump, predicted_limits, one_chunk, ignored_inputs, copies_state, missed_switches,
-    mostly_noise, explains_little, held_out_worse, explains_well,
+    explains_little, held_out_worse, explains_well,
 )  # fmt: skip

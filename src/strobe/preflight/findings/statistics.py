@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from strobe.core.results import units
 from strobe.core.results.finding import Finding, info, warning
 from strobe.lerobot.processors import RAW
 from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
@@ -97,7 +98,7 @@ def non_numeric_statistics(wiring: Wiring) -> Iterator[Finding]:
                 rule="statistics-not-numbers",
                 title=f"Statistics of {wire.name} are NaN or infinite",
                 found=f"In {_file(wiring, place)} the statistics of {named.name} are NaN or infinite for "
-                f"{_join_names(sorted(wrong))}.",
+                f"{units.join_names(sorted(wrong), SHOWN)}.",
                 why="Every action that is computed with them is NaN.",
                 do=_statistics_remedy(wiring, []),
                 evidence={"feature": wire.name, "dimensions": len(wrong)},
@@ -114,18 +115,18 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
         truth = wiring.truth.vector(end.name) if wiring.truth is not None and end is not None else None
         still = truth.still if truth is not None else []
         same = robot is not None and len(robot.dimensions) == named.shape[0]
-        units = (robot.units or [robot.unit] * len(found)) if robot is not None and same else []
+        kinds = (robot.units or [robot.unit] * len(found)) if robot is not None and same else []
         never = [at for at, scale in found.items() if scale.half <= FLAT * max(1.0, abs(scale.centre) + scale.half)]
         noisy = {at for at, jitters in enumerate(still) if jitters}
-        noisy |= {at for at, scale in found.items() if units[at : at + 1] == ["degrees"] and scale.half < JITTER}
+        noisy |= {at for at, scale in found.items() if kinds[at : at + 1] == ["degrees"] and scale.half < JITTER}
         hardly = [at for at in found if at in noisy and at not in never]
         if not never and not hardly:
             continue
         names = {at: _joint(wiring, wire, named, at) for at in (*never, *hardly)}
-        marks = ["°" if units[at : at + 1] == ["degrees"] else " unit" for at in names]
+        marks = ["°" if kinds[at : at + 1] == ["degrees"] else " unit" for at in names]
         sizes = [f"1{mark} off is {_times(norm.mode, found[at])}" for at, mark in zip(names, marks, strict=True)]
         listed = _join_dimensions([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
-        joints = _join_names([names[at] for at in never or hardly])
+        joints = units.join_names([names[at] for at in never or hardly], SHOWN)
         word = "never moved" if never else "had almost no range"
         where = [f"{names[at]} at {found[at].centre:.4g}" for at in list(names)[:SHOWN]]
         yield Finding(
@@ -173,7 +174,7 @@ def clipped_actions(wiring: Wiring) -> Iterator[Finding]:
         unit = "σ" if norm.mode == "MEAN_STD" else "times half the range"
         yield warning(
             rule="actions-clipped",
-            title=f"The policy cannot give the far actions of {_join_names(list(far))}: it clips them",
+            title=f"The policy cannot give the far actions of {units.join_names(list(far), SHOWN)}: it clips them",
             found=f"clip_sample limits its actions to ± {wiring.clips:g} {unit} ({norm.mode}). In the data the 1st to "
             f"99th percentile is, in that unit: {_join_dimensions(ends)}.",
             why="The arm stops short of the ends of the motions that it was shown, however long the training was.",
@@ -238,11 +239,6 @@ def _file(wiring: Wiring, place: Place) -> str:
 
 def _dimension(feature: Feature, index: int) -> str:
     return feature.dimensions[index] if index < len(feature.dimensions) else f"dimension {index}"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 CHECKS = (
