@@ -255,8 +255,7 @@ def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
 
 def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     for paired in result.episodes:
-        open_question = paired.kind in ("no difference shown", "too few") and paired.by == "success"
-        if open_question and paired.possible_drop > MAX_POSSIBLE_DROP:
+        if paired.undecided and paired.possible_drop > MAX_POSSIBLE_DROP:
             yield info(
                 rule="episodes-say-little",
                 title=f"After {len(paired.pairs)} paired episodes success may still be "
