@@ -139,7 +139,7 @@ def alternating() -> Any:
             if self.began:
                 self.took[self.on].append((time.perf_counter() - self.began) * 1e3)
                 self.on = not self.on
-                self.detach_probes()
+                self._probes.close()
                 if self.on:
                     self.attach_probes()
                 self._note_losses()

@@ -80,10 +80,10 @@ def test_the_search_ends_with_the_first_arm_that_is_good_enough() -> None:
 
 def test_doubt_keeps_an_arm_in_the_search_and_certainty_does_not() -> None:
     worth = {"best": 100.0, "near": 96.0, "far": 50.0, "farther": 40.0}
-    doubtful = halve(list(worth), Arms(worth, spread=0.05).measure, first=1, last=2)
-    assert doubtful.rungs[0].remaining == ("best", "near")
-    certain = halve(list(worth), Arms(worth, spread=0.01).measure, first=1, last=2)
-    assert certain.rungs[0].remaining == ("best",)
+    doubtful = halve(list(worth), Arms(worth, spread=0.05).measure, first=1, last=1)
+    assert doubtful.remaining == ["best", "near"]
+    certain = halve(list(worth), Arms(worth, spread=0.01).measure, first=1, last=1)
+    assert certain.remaining == ["best"]
 
 
 def test_practically_equal_arms_are_not_told_apart_at_any_cost() -> None:

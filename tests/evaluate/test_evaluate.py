@@ -191,7 +191,7 @@ def test_what_is_undecided_says_how_to_go_on(tmp_path):
     (found,) = advise(result, DEFAULTS)
     assert found.rule == "evaluation-undecided"
     assert "--resume=RUN and more --episodes" in found.do
-    assert found.evidence["pairs"] == 10
+    assert found.title.startswith("10 pairs are too few")
     assert "10 pairs cannot exclude a loss of 10 points" in found.found
 
 

@@ -27,7 +27,6 @@ def failing_own_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
             found=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
             why="lerobot-train would start, and end when a worker dies, perhaps after hours.",
             do="Train with the flags that this report recommends, or add what this machine lacks.",
-            evidence={"shared_most_bytes": float(own.shared_most_bytes)},
         )
 
 
@@ -35,7 +34,7 @@ def starving_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     recommended, need, row = _users_case(answer)
     if recommended is None or need is None or recommended.own is None:
         return
-    own, chosen, needed = recommended.own, recommended.chosen.samples_per_s, need.samples_per_s
+    own, needed = recommended.own, need.samples_per_s
     serial = row is not None and row.settings.num_workers == 0
     if not serial and (own.interval is None or own.interval.high >= needed):
         return
@@ -55,7 +54,6 @@ def starving_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         why="The device waits for every batch that is not ready.",
         do=do,
         gain=gain,
-        evidence={"own": own.samples_per_s, "needed": needed, "chosen": chosen},
     )
 
 
@@ -71,7 +69,6 @@ def sufficient_loader(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
             found=f"It delivers {_span(own)}.",
             why="The step is slower than the loader, so data does not limit the training.",
             do="Keep your loader. See where the step spends its time: strobe breakdown --phases='[training step]'.",
-            evidence={"own": own.samples_per_s, "needed": need.samples_per_s},
         )
 
 
@@ -98,7 +95,6 @@ def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Iterator[Finding]
         found=f"{_span(chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
         why=f"Even with the best setting the device waits for {100 * idle:.0f} % of the time.",
         do=do,
-        evidence={"chosen": chosen.samples_per_s, "needed": needed, "idle": idle},
     )
 
 
@@ -141,7 +137,6 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
             f"{few.prefetch_factor}, {answer.machine.cores} cores).",
             why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
             do="Do not raise --num_workers above the numbers that the table shows to help.",
-            evidence={"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss},
         )
 
 
@@ -173,7 +168,6 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
         found=f"That is the time to the first batch, with {own.start_method}. A step takes {step_ms:,.0f} ms.",
         why=why,
         do=" ".join(do),
-        evidence={"first_batch_s": own.first_batch_s, "steps": steps},
     )
 
 
@@ -200,7 +194,6 @@ def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         found=f"{_span(rate)} vs {_span(own)} for the present encoding{size}{quality}.",
         why="The workers spend most of their time on decoding.",
         do="Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.",
-        evidence={"factor": factor, "psnr_db": best.psnr_db},
     )
 
 

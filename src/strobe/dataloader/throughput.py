@@ -77,15 +77,6 @@ class Estimate(Protocol):
     def high(self) -> float: ...
 
 
-@dataclass(frozen=True)
-class HalvingRung(Generic[Arm]):
-    """One round: how much each of ``arms`` had been measured by its end, and which of them went on."""
-
-    budget: float
-    arms: tuple[Arm, ...]
-    remaining: tuple[Arm, ...]
-
-
 @dataclass
 class Halved(Generic[Arm]):
     """How the search went.
@@ -95,7 +86,6 @@ class Halved(Generic[Arm]):
     """
 
     remaining: list[Arm] = field(default_factory=list)
-    rungs: list[HalvingRung[Arm]] = field(default_factory=list)
     reason: str | None = None
     good_enough: bool = False
 
@@ -140,13 +130,11 @@ def halve(
             known[arm] = estimate
             if enough(arm, estimate):
                 others = [other for other in _rank_arms(alive, known) if other != arm]
-                search.rungs.append(HalvingRung(budget, tuple(alive), (arm,)))
                 search.remaining, search.reason, search.good_enough = [arm, *others], "one is good enough", True
                 return search
         ranked = _rank_arms(alive, known)
         # The budget grows as the arms get fewer, so that every rung costs about as much as the first.
         better = _better(ranked, known)
-        search.rungs.append(HalvingRung(budget, tuple(alive), tuple(better)))
         for arm in ranked:
             if arm not in better:
                 dropped(arm)

@@ -76,7 +76,6 @@ def _computes(device: torch.device) -> SelfCheck:
         "Results of this device are wrong.",
         "Update its driver, or use --device=cpu.",
         bad="fails",
-        evidence={"error": error},
     )
 
 
@@ -97,7 +96,6 @@ def _memory() -> SelfCheck:
         f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
         "Full-size policies do not fit (pi0.5 takes 13 GiB in float32).",
         "Close other programs, or measure with --policy.size=tiny for a first look.",
-        evidence={"free_bytes": float(free)},
     )
 
 
@@ -111,5 +109,4 @@ def _disk(folder: Path) -> SelfCheck:
         f"{free / 2**30:.1f} GiB free",
         "Datasets and engines may not fit; a full disk costs a run's folder.",
         "Free some space, or name another folder with --output_dir.",
-        evidence={"free_bytes": float(free)},
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import Self
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, optional
+from strobe.core.results.data import Data, Finite, mapping, optional
 
 Outcome = Literal["holds", "doubtful", "fails", "missing", "not here"]
 Area = Literal["machine", "versions", "noise", "steadiness", "loaders", "tools"]
@@ -37,7 +36,7 @@ class SelfCheck(Data):
     seen: str = Field(description="what was seen, with the figures and their units")
     means: str | None = optional("consequence for the user's numbers; None if the check holds")
     do: str | None = optional("the remedy: a command or a change")
-    evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
+    evidence: dict[str, Finite | str | None] = mapping("figures; empty in newer answers, whose `seen` has them")
 
     @classmethod
     def judge(
@@ -50,12 +49,11 @@ class SelfCheck(Data):
         do: str | None = None,
         *,
         bad: Outcome = "doubtful",
-        evidence: Mapping[str, Finite | str | None] | None = None,
     ) -> Self:
         """Return a self-check with the outcome holds if ``good``, then without ``means`` and ``do``; else ``bad``."""
         outcome: Outcome = "holds" if good else bad
         more = {} if good else {"means": means, "do": do}
-        return cls(area=area, name=name, outcome=outcome, seen=seen, evidence=evidence or {}, **more)
+        return cls(area=area, name=name, outcome=outcome, seen=seen, **more)
 
 
 class DoctorResult(Answer):

@@ -116,7 +116,6 @@ def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Proce
         seen,
         "They share cores and memory with the measurement: times grow and scatter.",
         "Close them, then run `strobe doctor` again.",
-        evidence={"cores": total},
     )
 
 
@@ -136,7 +135,6 @@ def _quota(system: System, before: tuple[int, float] | None) -> Iterator[SelfChe
         f"{limit}; stopped {times} times, {seconds:.1f} s in all, while this ran",
         "The system stops all threads when the quota is used up: single calls stall for tens of ms.",
         fewer,
-        evidence={"cores": cores, "stopped": float(times), "stopped_s": seconds},
     )
 
 
@@ -215,7 +213,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         call()
         return (clock() - began) * 1e3
 
-    claims, widths, spread, usual, pairs = 0, [], [], [], []
+    claims, widths, usual, pairs = 0, [], [], []
     for _ in range(TRIES):
         budget = SamplingBudget(iterations=PAIRS, seconds=TRY_S)
         collected = collect({"a": time_call, "b": time_call}, budget, clock=clock)
@@ -226,14 +224,8 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         pairs.append(verdict.pairs)
         claims += verdict.kind in ("faster", "slower")
         widths.append(max(verdict.interval.high / verdict.ratio, verdict.ratio / verdict.interval.low) - 1)
-        middle = median(first)
-        usual.append(middle)
-        spread.append(median([abs(value - middle) for value in first]) / middle)
+        usual.append(median(first))
     width = median(widths)
-    figures = {
-        "claims": float(claims), "tries": float(TRIES), "smallest_difference": width,
-        "call_ms": median(usual), "deviation": median(spread),
-    }  # fmt: skip
     yield SelfCheck.judge(
         "noise",
         "verdicts on the same (A/A)",
@@ -242,7 +234,6 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         "You cannot trust the verdicts 'faster' and 'slower' here: something changes the pace between calls.",
         "Close other programs, fix the clocks' rate (a power mode without boost), then run it again.",
         bad="fails",
-        evidence=figures,
     )
     yield SelfCheck.judge(
         "noise",
@@ -251,5 +242,4 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
         "The noise hides small gains: comparisons need more time here.",
         "Close other programs, or give comparisons more time: --seconds=120",
-        evidence=figures,
     )

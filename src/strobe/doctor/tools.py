@@ -48,7 +48,6 @@ def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
         f"{room}{batches} at {rate:,.0f} MB/s",
         "Larger batches or more workers will not fit.",
         LARGER,
-        evidence={"free_bytes": None if free is None else float(free), "mb_per_s": rate},
     )
 
 
@@ -83,7 +82,6 @@ def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
         "If you choose this decoder, LeRobot takes the other one, or stops.",
         ways.get(backend, ""),
         bad="missing",
-        evidence={} if ms is None else {"ms_per_frame": ms},
     )
 
 
@@ -139,7 +137,6 @@ def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
         "It is installed, but does not run.",
         NO_OPENGL.partition(": ")[2] if kind in environments.MUJOCO else f"pip install 'lerobot[{kind}]'",
         bad="fails",
-        evidence={} if ms is None else {"reset_ms": ms},
     )
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
@@ -118,11 +119,6 @@ def study(config: CompareEnvironmentsConfig, live: Live) -> Studied:
         from strobe.core.studies.shared.measuring import Options
         from strobe.environments.run import compare_environments
         from strobe.environments.sides import SidesOptions
-        from strobe.lerobot.policies.policy_of import require_policy
-        from strobe.lerobot.policies.policy_subject import PolicySubject
-
-    def load() -> PolicySubject:
-        return require_policy(load_subject(config, live))
 
     budget = SamplingBudget.make_requested(config.iterations, config.seconds, precision=config.interval)
     measuring = Options(budget, counted=False, within=config.as_fast_within)
@@ -134,7 +130,7 @@ def study(config: CompareEnvironmentsConfig, live: Live) -> Studied:
         batch_size=config.batch_size,
     )
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
-        result = compare_environments(load, options, measuring, Path(folder), live)
+        result = compare_environments(partial(load_subject, config, live), options, measuring, Path(folder), live)
     return build_study_answer(result, config)
 
 

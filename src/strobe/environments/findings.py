@@ -41,7 +41,6 @@ def first_stage(result: Compared, _: Thresholds) -> Iterator[Finding]:
                 found=f"{units.capital(first.words)}. {_later_differences(one)}",
                 why=STATISTICS if first.stage == "statistics" else CAUSES[first.kind],
                 do=_do(first, result.environments),
-                evidence={"stage": first.stage, "place": first.place, "distance": first.distance},
             )
 
 
@@ -56,7 +55,6 @@ def settings_differ(result: Compared, _: Thresholds) -> Iterator[Finding]:
                 found=f"{named}{more}.",
                 why=CAUSES["setting"],
                 do="Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.",
-                evidence={"settings": len(one.settings)},
             )
 
 
@@ -99,7 +97,6 @@ def trains_differently(result: CompareResult, _: Thresholds) -> Iterator[Finding
                 why="Both sides had the same batch, weights and noise. A training that begins in one environment and "
                 "continues in the other takes another course.",
                 do="Finish trainings in the environment in which they began, or fix the first stage that differs.",
-                evidence={"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error},
             )
 
 

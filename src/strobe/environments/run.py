@@ -27,6 +27,7 @@ from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.paired_comparison import allow_for_processes, judge_times
 from strobe.core.studies.shared.progress import Reporter
+from strobe.core.subjects.subject import Subject
 from strobe.environments.side import SideEndedError, SideOptions
 from strobe.environments.sides import (
     GUARDED,
@@ -41,14 +42,14 @@ from strobe.environments.sides import (
     passes,
     training,
 )
-from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.policy_of import require_policy
 
 # Chunks as long as which these take, roughly, for each side but the first.
 PASS_CALLS, STEP_CALLS = 6, 10
 
 
 def compare_environments(
-    load: Callable[[], PolicySubject], options: SidesOptions, measuring: Options, folder: Path, reporter: Reporter
+    load: Callable[[], Subject], options: SidesOptions, measuring: Options, folder: Path, reporter: Reporter
 ) -> CompareResult:
     """Judge the policy in each environment against the first one. Rounds alternate between the processes.
 
@@ -61,7 +62,7 @@ def compare_environments(
     Raises:
         UserError: an environment cannot read or run the policy, or ended before the first round was complete.
     """
-    subject = load()
+    subject = require_policy(load())
     names = [side.name for side in options.sides]
     title = f"{subject.info.name}: {' against '.join(names)}"
     result = begin_result(CompareResult, subject, title, measuring, reporter)
@@ -205,7 +206,7 @@ def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> li
 
 
 def verify_environment(
-    load: Callable[[], PolicySubject],
+    load: Callable[[], Subject],
     options: SidesOptions,
     guards: Guards,
     folder: Path,
@@ -225,7 +226,7 @@ def verify_environment(
     Raises:
         UserError: an environment cannot read the policy, or the first one cannot run it.
     """
-    subject = load()
+    subject = require_policy(load())
     guard = guards.strictest_guard([GUARDED])
     here, there = options.sides
     title = f"{subject.info.name}: does it act the same in '{there.name}'?"

@@ -16,6 +16,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
@@ -68,11 +69,6 @@ def study(config: VerifyEnvironmentConfig, live: Live) -> Studied:
         from strobe.core.measure.guard import Guards
         from strobe.environments.run import verify_environment
         from strobe.environments.sides import SidesOptions
-        from strobe.lerobot.policies.policy_of import require_policy
-        from strobe.lerobot.policies.policy_subject import PolicySubject
-
-    def load() -> PolicySubject:
-        return require_policy(load_subject(config, live))
 
     options = SidesOptions(
         sides=[SideOptions(HERE), other_side(config)],
@@ -82,7 +78,8 @@ def study(config: VerifyEnvironmentConfig, live: Live) -> Studied:
     )
     how = {"count": config.observations, "seconds": config.seconds or math.inf}
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
-        result = verify_environment(load, options, Guards.parse(config.guard), Path(folder), live, **how)
+        load, guards = partial(load_subject, config, live), Guards.parse(config.guard)
+        result = verify_environment(load, options, guards, Path(folder), live, **how)
     return build_study_answer(result, config, code=EXIT_CODES[result.outcome])
 
 

@@ -23,7 +23,6 @@ def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Iterator[Finding
             "task.",
             do="Play a checkpoint that was trained for this simulator (--policy.path). Map the simulator's names to "
             "the policy's with --rename_map, and give enough ticks for the task (--env.episode_length).",
-            evidence={"episodes": episodes},
         )
 
 
@@ -41,7 +40,6 @@ def undecided_variants(result: EvaluateResult, _: Thresholds) -> Iterator[Findin
             why="An episode succeeds or fails, so a few episodes show only large differences.",
             do="Continue this run: give the same command with --resume=RUN and more --episodes. The verdicts stay "
             "valid, no matter how often you add episodes.",
-            evidence={"pairs": pairs, "possible_loss": possible_loss},
         )
 
 
@@ -72,7 +70,6 @@ def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Fin
             why=why,
             do="Play the episodes with --realtime --latency=MS, with your machine's latency. Choose by success first, "
             "then by time to task.",
-            evidence={"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs},
         )
 
 

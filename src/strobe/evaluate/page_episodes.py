@@ -56,8 +56,9 @@ def _time(played: PairedEpisodes) -> str:
     """Return the verdict on time to task as a sentence after that on success."""
     if played.time is None:
         return ""
-    undecided = played.kind in ("no difference shown", "too few") and played.by == "success"
-    before = "success is undecided; " if undecided else "it succeeds less often; " if played.kind == "worse" else ""
+    before = (
+        "success is undecided; " if played.undecided else "it succeeds less often; " if played.kind == "worse" else ""
+    )
     return f" Time to task: {before}{played.candidate} {time_in_words(played.time)}."
 
 

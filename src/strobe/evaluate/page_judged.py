@@ -48,8 +48,7 @@ def _rate(run: JudgedRun) -> str:
 
 
 def _decision(judged: Judged, first: JudgedRun, run: JudgedRun) -> str:
-    paired, unpaired = run.together.paired, run.together.unpaired
-    kind = paired.decision.kind if paired is not None else unpaired.kind if unpaired is not None else "undecided"
+    kind = found[2] if (found := rates.verdict(run.together)) is not None else "undecided"
     if kind in ("worse", "better"):
         return f"{run.name} succeeds {'less' if kind == 'worse' else 'more'} often than {first.name}."
     if kind == "undecided":
@@ -59,16 +58,10 @@ def _decision(judged: Judged, first: JudgedRun, run: JudgedRun) -> str:
 
 def _describe_run(judged: Judged, run: JudgedRun) -> str:
     first, on = judged.runs[0], run.together
-    paired, unpaired = on.paired, on.unpaired
-    value, interval = (
-        (paired.difference, paired.decision.interval)
-        if paired is not None
-        else (unpaired.difference, unpaired.interval)
-        if unpaired is not None
-        else (0.0, None)
-    )
-    difference = f", {rates.whole_points(value, interval)}" if interval is not None else ""
-    how = "pairs" if judged.paired else "task by task" if unpaired is not None and unpaired.by_task else "not in pairs"
+    found = rates.verdict(on)
+    difference = f", {rates.whole_points(*found[:2])}" if found is not None else ""
+    by_task = on.unpaired is not None and on.unpaired.by_task
+    how = "pairs" if judged.paired else "task by task" if by_task else "not in pairs"
     return (
         f"{rates.share(on.success)} vs {rates.share(first.together.success)} success, {_rate(run)} vs {_rate(first)}"
         f"{difference} (95 % CI, {how})."

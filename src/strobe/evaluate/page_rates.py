@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from strobe.core.report import charts
@@ -12,7 +12,7 @@ from strobe.core.report.document import Columns, figure, words
 from strobe.core.report.frame import group_flags
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.evaluate.pairs import PairedRates, SuccessRate, verdict_in_words
+from strobe.evaluate.pairs import Decided, PairedRates, SuccessRate, verdict_in_words
 from strobe.evaluate.results import JudgedOnTask, VariantOnTask
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
@@ -42,30 +42,22 @@ def difference(value: float, interval: Interval) -> str:
     return f"{shown} [{low}, {high}]"
 
 
-def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str, str] | None:
-    """Return the difference in points with its interval, and the verdict; None if there is nothing to compare with."""
-    unpaired = on.unpaired if isinstance(on, JudgedOnTask) else None
+def verdict(on: VariantOnTask | JudgedOnTask) -> tuple[float, Interval, Decided] | None:
+    """Return the difference to the first one, its interval, and the verdict; None if there is nothing to compare."""
     if on.paired is not None:
-        value, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
-    elif unpaired is not None:
-        value, interval, kind = unpaired.difference, unpaired.interval, unpaired.kind
-    else:
-        return None
-    return difference(value, interval), verdict_in_words(kind, margin)
+        return on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
+    unpaired = on.unpaired if isinstance(on, JudgedOnTask) else None
+    return None if unpaired is None else (unpaired.difference, unpaired.interval, unpaired.kind)
 
 
 def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
     """Return the columns of success, and of the verdict on it."""
-
-    def verdict_part(place: int) -> Callable[[VariantOnTask | JudgedOnTask], str | None]:
-        return lambda on: (judge_in_words(on, margin) or (None, None))[place]
-
     return [
         figure("Episodes", lambda on: on.success.episodes, str),
         figure("Success (95 % CI)", lambda on: on.success, rate),
         figure("Reward (mean)", lambda on: on.reward, units.number),
-        figure("Difference, points (CI)", verdict_part(0), str),
-        words("Verdict", verdict_part(1)),
+        figure("Difference, points (CI)", verdict, lambda judged: difference(*judged[:2])),
+        words("Verdict", lambda on: (judged := verdict(on)) and verdict_in_words(judged[2], margin)),
     ]
 
 
@@ -93,14 +85,12 @@ def reward_disagrees(names: Sequence[tuple[str, VariantOnTask | JudgedOnTask]]) 
     (_, first), *others = names
     sentences = []
     for name, on in others:
-        judged = on.paired.decision.kind if on.paired is not None else None
-        if judged is None and isinstance(on, JudgedOnTask) and on.unpaired is not None:
-            judged = on.unpaired.kind
-        if first.reward is None or on.reward is None or judged not in ("worse", "better"):
+        kind = judged[2] if (judged := verdict(on)) is not None else None
+        if first.reward is None or on.reward is None or kind not in ("worse", "better"):
             continue
-        if (on.reward > first.reward) is (judged == "worse") and on.reward != first.reward:
+        if (on.reward > first.reward) is (kind == "worse") and on.reward != first.reward:
             rewards = f"{units.number(on.reward, 3)} vs {units.number(first.reward, 3)}"
-            more, less = ("higher", "less") if judged == "worse" else ("lower", "more")
+            more, less = ("higher", "less") if kind == "worse" else ("lower", "more")
             sentences.append(
                 f"Reward and success disagree: the mean reward of {name} is {more} ({rewards}), and it succeeds {less} "
                 "often. Success decides."

@@ -205,3 +205,8 @@ class PairedEpisodes(Data):
     time_not_judged: str | None = optional("why there is no `time`")
     broken: str = Field(default="", description="evidence against the candidate; else empty")
     sentence: str = Field(description="the verdict in words, with its numbers")
+
+    @property
+    def undecided(self) -> bool:
+        """Whether success is what they are judged by, and is left open."""
+        return self.by == "success" and self.kind in ("no difference shown", "too few")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -10,7 +9,6 @@ from pydantic import Field
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.call_times import Growth
 from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary, many, optional
-from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
 from strobe.loops.results.motion import Motion
 
@@ -188,10 +186,6 @@ class EvaluateResult(Result):
         "latency of a chunk over denoising steps, measured without episodes, fitted through the variants "
         "that differ in steps only; intervals by bootstrap over rounds"
     )
-
-    def advised_measurements(self) -> Sequence[Measurement]:
-        """Return nothing: no part of a call is measured."""
-        return ()
 
 
 class JudgedOnTask(Data):

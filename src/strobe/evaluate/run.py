@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
-from strobe.core.measure.sampling import Progress, SamplingBudget
+from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.statistics import steps_line
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.answer import Result
@@ -22,7 +22,7 @@ from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Measurement, top_level
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options, measure
-from strobe.core.studies.shared.progress import Reporter
+from strobe.core.studies.shared.progress import Inner, Reporter
 from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import flags as realtime
@@ -213,7 +213,8 @@ def add_latency(
     variants = [candidate.variant for candidate in candidates if candidate.name in names]
     options = Options(SamplingBudget(iterations=iterations, seconds=SECONDS), counted=False)
     try:
-        measured = measure(subject, "inference", variants, options, reporter=_LatencyReporter(reporter))
+        within = Inner(reporter, "latency of a chunk, outside the episodes")
+        measured = measure(subject, "inference", variants, options, reporter=within)
     except KeyboardInterrupt:
         result.status = "interrupted"
         return
@@ -245,16 +246,3 @@ def chunk_times(own: Measurement, first: Measurement | None) -> ChunkTimes:
     summary = own.samples.summary
     parts = {tuple(part.path): part.summary.median for part in own.components if not part.other}
     return ChunkTimes(ms=summary, hz=1e3 / summary.median, parts=top_level(parts), times=times, times_interval=ends)
-
-
-class _LatencyReporter:
-    """Reports each stage as one that is not about episodes."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def stage(self, what: str) -> None:
-        self._reporter.stage(f"latency of a chunk, outside the episodes: {what}")
-
-    def progress(self, progress: Progress) -> None:
-        self._reporter.progress(progress)

@@ -157,7 +157,7 @@ def _is_draw(wanted: Any) -> bool:
 
 
 def read_export_group(folder: Path, inside: Effect = "exact") -> tuple[str, tuple[RecipeTreatment, ...]]:
-    """Return the export in ``folder`` as what `verify_groups` checks. Raises UserError.
+    """Return the export in ``folder`` as what `strobe.lerobot.verify.verify` checks. Raises UserError.
 
     ``inside`` is what the settings of a recipe that are in the export do to the actions, as the user names the recipe.
     """

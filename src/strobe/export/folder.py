@@ -8,7 +8,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -165,7 +165,7 @@ def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> JsonObject
         backend.save(str(folder / TOKENIZER))
     return {
         "tokenizer": TOKENIZER if backend is not None else None,
-        **made.prompt.data(),
+        **asdict(made.prompt),
         "length": step.max_length,
         "side": step.padding_side,
         "pad": int(getattr(tokenizer, "pad_token_id", 0) or 0),

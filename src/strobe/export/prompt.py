@@ -60,15 +60,11 @@ class Prompt:
     cleaned: bool = False
     state: StateInPrompt | None = None
 
-    def data(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
     def write_prompt(self, task: str, numbers: dict[str, object]) -> str:
         """Return the prompt for ``task`` and the arrays ``numbers``, by the program that an export carries."""
         from strobe.export.carried.policy import write_prompt
 
-        return write_prompt(self.data(), task, numbers)
+        return write_prompt(asdict(self), task, numbers)
 
 
 def is_form(data: Any) -> bool:

@@ -27,7 +27,7 @@ from strobe.export.carried.policy import MASK, TOKENS
 from strobe.export.exported import ExportedPolicy, is_float32, read_export_group
 from strobe.export.whole import preprocessed_tensors, record, split
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.verify import PASSES, verify_groups
+from strobe.lerobot.verify import PASSES, verify
 from strobe.treatments.numbers.precision import Precision
 
 
@@ -78,7 +78,7 @@ def verify_export(
         try:
             groups = [(f"{name}{words}", treatments)]
             each_s = seconds / len(held_to)
-            result = verify_groups(
+            result = verify(
                 subject, groups, export.folder.name, guards, reporter, count=count, passes=passes, seconds=each_s
             )
             made = treatments[0].treatment

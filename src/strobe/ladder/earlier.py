@@ -15,7 +15,6 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
@@ -100,18 +99,10 @@ class Earlier:
     Args:
         under: the `circumstances` of the climb that is to begin.
         use: whether earlier ladders are read, and whether `save` adds to them.
-        folder: where they are saved; None for the user's cache.
     """
 
-    def __init__(
-        self,
-        subject: SubjectInfo,
-        machine: Machine,
-        under: Mapping[str, str],
-        use: Use = "used",
-        folder: Path | None = None,
-    ) -> None:
-        self._folder = folder or cache_folder() / "ladders"
+    def __init__(self, subject: SubjectInfo, machine: Machine, under: Mapping[str, str], use: Use = "used") -> None:
+        self._folder = cache_folder() / "ladders"
         self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_machine_name(machine)}"
         self._kind, self._use = subject.kind, use
         self._under = {**machine.versions, "strobe": __version__, "threads": str(machine.threads), **under}

@@ -24,6 +24,7 @@ UNJUDGED: tuple[TryOutcome, ...] = ("inconclusive", "not judged", "not tried")
 # time above the bound of a narrower dtype.
 UNTRIED_SAVES, NARROW_SAVES = 0.25, 0.5
 MOST_HEADROOM = 20.0  # times the roofline's least time: what takes longer is not limited by arithmetic or memory
+MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
 NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
 FAR_FROM_LIMIT = 0.3  # the same: most of the time goes to something else than arithmetic and memory
 
@@ -65,7 +66,7 @@ def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) ->
         "chunk, or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that "
         "takes.",
         do=next(map(units.capital, ways(result)), ""),
-        evidence={"missing_ms": missing, "gain_share": missing / took},
+        evidence={"gain_share": missing / took},
     )
 
 
@@ -77,7 +78,6 @@ def _unjudged_target(ladder: Ladder, judged: InTime) -> Iterator[Finding]:
         found=f"{judged.on_time} of {judged.chunks} chunks took {ms(ladder.target_ms)} or less.",
         why="A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.",
         do=f"Measure more chunks on a quiet machine{needed}.",
-        evidence={"chunks": float(judged.chunks)},
     )
 
 
@@ -91,7 +91,6 @@ def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]
         f"up to {ms(slowest)}.",
         why="A robot waits for each late chunk, even if the median is short.",
         do=units.capital(LATE),
-        evidence={"late_share": late_share, "slowest_ms": slowest},
     )
 
 
@@ -107,7 +106,6 @@ def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Findi
             why="The limits hold for this policy on these observations. With random weights, or on inputs that the "
             "policy was not trained for, its actions say little about what a treatment does to the robot.",
             do="If these errors do not matter to the robot, set wider limits with --guard. Otherwise keep them.",
-            evidence={"refused": float(len(refused))},
         )
 
 
@@ -208,7 +206,6 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
             why="No other way to compute the same actions can save more than the rest of the time.",
             do="Compute less: fewer denoising steps, cameras or pixels, or a smaller model. In a narrower dtype: "
             f"{'; '.join(lower) or 'no narrower dtype is faster here'}.",
-            evidence={"least_ms": limit.least_ms, "share": share},
         )
 
 
@@ -230,7 +227,7 @@ def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
             do="`strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and "
             "memory=kept (freed memory stays with the process) remove most of them.",
             gain=f"at most {ms(took)} → {ms(took - above)} per chunk, at the roofline of {part.part} (computed)",
-            evidence={"least_ms": limit.least_ms, "share": share, "gain_share": above / took},
+            evidence={"gain_share": above / took},
         )
 
 
@@ -239,4 +236,50 @@ def _best(result: OptimizeResult) -> Measurement | None:
     return next((m for m in result.measurements if m.name == chosen and whole_ms(m) > 0), None)
 
 
+# Rules on paired episodes.
+
+
+def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+    for paired in result.episodes:
+        if paired.kind == "worse":
+            yield warning(
+                rule="episodes-worse",
+                title=f"{paired.candidate} is faster but succeeds less often in {paired.environment}",
+                found=f"{paired.sentence}.",
+                why="Its chunks are close to those of the baseline, but its episodes are not. The errors of many "
+                "chunks add up, and the robot reaches states that the policy was not trained for.",
+                do="Use the recipe, which does not contain it. A tighter --guard rejects such a treatment before any "
+                "episode.",
+            )
+
+
+def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+    for paired in result.episodes:
+        if paired.undecided and paired.possible_drop > MAX_POSSIBLE_DROP:
+            yield info(
+                rule="episodes-say-little",
+                title=f"After {len(paired.pairs)} paired episodes success may still be "
+                f"{100 * paired.possible_drop:.0f} points lower",
+                found=f"{paired.sentence}.",
+                why="An episode succeeds or fails, so a few episodes show only large differences.",
+                do="Play more episodes and name the loss that they must exclude: --eval.n_episodes=50 --guard "
+                '"success_drop<=0.1".',
+            )
+
+
+def never_succeeds(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+    for paired in result.episodes:
+        if paired.by != "success" and paired.pairs:
+            yield warning(
+                rule="never-succeeds",
+                title=f"Neither policy ever succeeds in {paired.environment}",
+                found=f"0 of {len(paired.pairs)} episodes succeed on either side. The verdict is on the reward.",
+                why="If nothing succeeds, no success can be lost. These episodes do not show that the robot acts the "
+                "same.",
+                do="Use a checkpoint that was trained for this simulator (--policy.path), and map its names to the "
+                "simulator's (--rename_map).",
+            )
+
+
 RULES = (find_missed_target, find_guard_refusals, find_machine_limit, far_from_the_limit)
+OF_EPISODES = (worse, find_scarce_episodes, never_succeeds)

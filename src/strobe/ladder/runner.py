@@ -13,7 +13,7 @@ from torch import Tensor
 from strobe.core.measure.agreement import Values, agree, agree_features, agree_outputs, crop_to_common_actions
 from strobe.core.measure.compilations import CompileWatch
 from strobe.core.measure.guard import Guard, Guards, Judgement, strongest
-from strobe.core.measure.sampling import Progress, SamplingBudget
+from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.time_limit import TimeLimit
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.agreement import Agreement, Effect, Yardstick, yardstick
@@ -27,7 +27,7 @@ from strobe.core.studies.shared.action_check import CheckProgress, action_time_l
 from strobe.core.studies.shared.cadence import ticks_between_calls
 from strobe.core.studies.shared.counting import Counted
 from strobe.core.studies.shared.measuring import Measured, Options, Session
-from strobe.core.studies.shared.progress import Reporter
+from strobe.core.studies.shared.progress import Inner
 from strobe.core.studies.shared.rounds import Outputs
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
@@ -186,24 +186,12 @@ class Runs:
     def _measure(self, variants: Sequence[Variant], budget: SamplingBudget, counted: bool = False) -> Measured:
         options = replace(self.options, budget=budget, counted=counted and self.options.counted)
         ceiling = self.ceiling if options.counted else None
-        reporter = _ProgressOnly(self.reporter)
+        reporter = Inner(self.reporter)  # the climb names its stages itself
         session = Session(self.subject, "inference", variants, options, ceiling, reporter, known=self._counts)
         measured = session.measure()
         baseline = [variant.name for variant in variants if variant.treatments == self.base]
         self._counts |= {name: measured.counts[name] for name in baseline if name in measured.counts}
         return measured
-
-
-@dataclass
-class _ProgressOnly:
-    """Passes on how far a measurement is, and not its stages: the climb names those itself."""
-
-    reporter: Reporter
-
-    def stage(self, what: str) -> None: ...
-
-    def progress(self, progress: Progress) -> None:
-        self.reporter.progress(progress)
 
 
 def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Yardstick]]:

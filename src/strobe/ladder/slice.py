@@ -20,7 +20,7 @@ SLICE = Slice(
             (
                 "strobe.ladder.findings:RULES",
                 "strobe.core.findings.sameness:RULES",
-                "strobe.ladder.findings_of_episodes:RULES",
+                "strobe.ladder.findings:OF_EPISODES",
                 "strobe.core.findings.compiled_code:RULES",
                 "strobe.core.findings.trust:inconclusive",
                 "strobe.core.findings.trust:stand_ins",

@@ -26,10 +26,12 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 YARDSTICKS_SHARE = 0.5  # share of the time for the baseline's own chunks and the yardsticks
 PASSES = 2  # passes over the observations, each in another order
 
+Groups = Sequence[tuple[str, tuple[RecipeTreatment, ...]]]  # each with what it is called
+
 
 def verify(
     subject: PolicySubject,
-    recipe: Recipe,
+    what: Recipe | Groups,
     name: str,
     guards: Guards,
     reporter: Reporter | None = None,
@@ -38,12 +40,13 @@ def verify(
     passes: int = PASSES,
     seconds: float = math.inf,
 ) -> VerifyResult:
-    """Run the policy with ``recipe`` and without on observations that find faults. Ctrl-C keeps the checks made.
+    """Run the policy with a recipe and without on observations that find faults. Ctrl-C keeps the checks made.
 
     If the recipe has exact treatments and others, the exact ones are checked by themselves too: rounding that the
     others may do must not hide what an exact one does wrong.
 
     Args:
+        what: the recipe; or groups of treatments, of which the last has all.
         name: the recipe's file, for messages.
         count: observations; ``passes``: how many times they are gone through.
         seconds: for all of it, roughly. Where a chunk takes long, fewer observations are looked at, `FEWEST` at least,
@@ -53,22 +56,7 @@ def verify(
     Raises:
         UserError: a treatment does not apply.
     """
-    groups = check_groups(make_treatments(recipe, name))
-    return verify_groups(subject, groups, name, guards, reporter, count=count, passes=passes, seconds=seconds)
-
-
-def verify_groups(
-    subject: PolicySubject,
-    groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]],
-    name: str,
-    guards: Guards,
-    reporter: Reporter | None = None,
-    *,
-    count: int = COUNT,
-    passes: int = PASSES,
-    seconds: float = math.inf,
-) -> VerifyResult:
-    """Do what `verify` does, for ``groups`` of treatments, each with what it is called; the last has all of them."""
+    groups = check_groups(make_treatments(what, name)) if isinstance(what, Recipe) else what
     reporter = reporter or Silent()
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: does it act the same with {name}?"
@@ -107,7 +95,7 @@ def verify_groups(
 def _check_groups(
     result: VerifyResult,
     same: Sameness,
-    groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]],
+    groups: Groups,
     guards: Guards,
     reporter: Reporter,
     passes: int,
@@ -139,9 +127,7 @@ def _check_groups(
             raise KeyboardInterrupt
 
 
-def _count_planned_calls(
-    same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int
-) -> int:
+def _count_planned_calls(same: Sameness, name: str, groups: Groups, passes: int) -> int:
     whole = Variant(name, groups[-1][1])
     own = len({(visit.observation, visit.rtc) for visit in plan_visits(same, whole)})
     checks = sum(len(plan_visits(same, Variant(label, chosen), passes)) for label, chosen in groups)

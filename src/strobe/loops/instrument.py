@@ -63,6 +63,14 @@ class Instrument:
         (stack or self._body).callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
 
+    def _stand_in(
+        self, importer: object, module: ModuleType, stack: ExitStack | None = None, **changed: object
+    ) -> None:
+        """Let ``importer`` alone have ``module`` with some of its names ``changed``, as long as `_replace` does."""
+        made = ModuleType(module.__name__)
+        vars(made).update(vars(module) | changed)
+        self._replace(importer, module.__name__, made, stack)
+
     def _wrap(self, owner: object, name: str, around: Call, stack: ExitStack | None = None) -> None:
         """Call ``around`` in place of ``owner.name``, with that and its arguments, as long as `_replace` does."""
         inner = getattr(owner, name)
@@ -354,13 +362,6 @@ def _action_rows(
 def sleeps(modules: Iterable[object]) -> list[Hook]:
     """Return hooks on the sleep at a tick's end, in ``modules`` or in LeRobot's timer."""
     return [Hook(owner, "precise_sleep", SLEEP) for owner in versions.sleeping(modules)]
-
-
-def make_stand_in_module(module: ModuleType, **changed: object) -> ModuleType:
-    """Return a module with the names of ``module``, some of them ``changed``, for one importer alone."""
-    made = ModuleType(module.__name__)
-    vars(made).update(vars(module) | changed)
-    return made
 
 
 def find_argument(args: tuple[object, ...], kwargs: dict[str, object], place: int, name: str) -> Any:

@@ -23,14 +23,7 @@ from strobe.loops import remote_stamps
 from strobe.loops.device_probes import device_type, motor_buses, robot_cameras
 from strobe.loops.event_log import Log
 from strobe.loops.header import Header, checked_arguments, make_subject, parse_config
-from strobe.loops.instrument import (
-    ACTION,
-    OBSERVATION,
-    SLEEP,
-    Call,
-    LoopWatch,
-    make_stand_in_module,
-)
+from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch
 from strobe.loops.jpeg import jpeg, time_repeated
 from strobe.loops.remote_stamps import observation_key
 
@@ -98,9 +91,7 @@ class ClientWatch(LoopWatch):
         client = module.RobotClient
         self._wrap(client, "start", self._start_client)
         self._wrap(client, "control_loop", self._run_loop)
-        self._replace(
-            module, "threading", make_stand_in_module(threading, Thread=functools.partial(_Receiver, self.notes))
-        )
+        self._stand_in(module, threading, Thread=functools.partial(_Receiver, self.notes))
         self._interruptible()
         return self
 
@@ -147,15 +138,14 @@ class ClientWatch(LoopWatch):
 
     def _attach(self, client: Any) -> None:
         module, robot = self._module, client.robot
-        self._replace(
-            module, "time", make_stand_in_module(time, sleep=self._wrap_in_section(time.sleep, SLEEP)), self._probes
-        )
-        shim = make_stand_in_module(
+        self._stand_in(module, time, self._probes, sleep=self._wrap_in_section(time.sleep, SLEEP))
+        self._stand_in(
+            module,
             pickle,
+            self._probes,
             dumps=self._wrap_in_section(self._pickling(pickle.dumps), PICKLE),
             loads=self._wrap_in_section(pickle.loads, UNPICKLE),
         )
-        self._replace(module, "pickle", shim, self._probes)
         self._time([Hook(robot, "get_observation", OBSERVATION)])
         self._buses(motor_buses(robot))
         for name, camera in robot_cameras(robot).items():

@@ -33,7 +33,7 @@ from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log, opener
 from strobe.loops.events import Row
 from strobe.loops.header import Header, make_subject, parse_config
-from strobe.loops.instrument import SLEEP, Call, LoopWatch, make_stand_in_module
+from strobe.loops.instrument import SLEEP, Call, LoopWatch
 from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, observation_key
 from strobe.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
 
@@ -123,19 +123,15 @@ class ServerWatch(LoopWatch):
 
     def _attach(self) -> None:
         module = self._module
-        shim = make_stand_in_module(
+        self._stand_in(
+            module,
             pickle,
+            self._probes,
             dumps=self._marking(self._sizing(pickle.dumps), PICKLE),
             loads=self._marking(pickle.loads, UNPICKLE),
         )
-        self._replace(module, "pickle", shim, self._probes)
-        self._replace(
-            module, "time", make_stand_in_module(time, sleep=self._wrap_in_section(time.sleep, SLEEP)), self._probes
-        )
-        for name, section in (
-            ("receive_bytes_in_chunks", RECEIVE),
-            ("raw_observation_to_observation", PREPARE),
-        ):
+        self._stand_in(module, time, self._probes, sleep=self._wrap_in_section(time.sleep, SLEEP))
+        for name, section in ("receive_bytes_in_chunks", RECEIVE), ("raw_observation_to_observation", PREPARE):
             self._replace(module, name, self._marking(self._sizing(getattr(module, name)), section), self._probes)
         self._replace(module, "observations_similar", self._comparing(module.observations_similar), self._probes)
         self._probes.callback(sections.apply_opener(opener(self.log.append)))

@@ -33,15 +33,7 @@ from strobe.lerobot.versions import actions_left
 from strobe.loops.event_log import LastError
 from strobe.loops.measure.rollout import Action, Call, LoopRun, Tick
 from strobe.loops.virtual_client import LOGGERS, AsyncEngine, replace_network
-from strobe.loops.virtual_rollout import (
-    Beat,
-    EngineInputs,
-    Setting,
-    guide,
-    make_engine,
-    padding,
-    stand_ins,
-)
+from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting, guide, make_engine, padding, stand_ins
 
 AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
 

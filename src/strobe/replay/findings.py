@@ -29,7 +29,6 @@ def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
             why="Something delayed the run that neither its ticks nor its calls show, such as a thread that waited.",
             do="Trust the direction of a difference between columns, not its size. Or record a run with the new "
             "setting.",
-            evidence={check.figure: check.recorded for check in wrong},
         )
 
 
@@ -53,7 +52,6 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
             why="A call takes longer than the remaining actions of a chunk last.",
             do="Use a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and "
             "`strobe optimize` looks for one.",
-            evidence={"starved_ms": column.figures["starved_ms"].value},
         )
     elif now is not None and least > now:
         chance = result.starves_chance
@@ -64,7 +62,6 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
             why="A call begins when the queue holds that many actions, and they must last for the longest call. A "
             "call longer than every recorded one is not considered.",
             do=f"Give --inference.queue_threshold={least}.",
-            evidence={"queue_threshold": float(least), "was": float(now), "starves_chance": chance},
         )
 
 
@@ -86,7 +83,6 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
         f"{_range(requested, 'age_ms')} ms.",
         why="Both replays have the recorded latencies and ticks, in simulated time.",
         do=do,
-        evidence={"was_ms": own.figures["starved_ms"].value, "asked_ms": requested.figures["starved_ms"].value},
     )
 
 
@@ -106,7 +102,6 @@ def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
             "actions of each chunk to the chunk before.",
             do="Use a LeRobot with its pull request 4454 (--rtc_version=4454 replays it). Or give "
             "--use_torch_compile=true: LeRobot then does not count the warm-up calls.",
-            evidence={"assumed": assumed, "inference_delay": float(result.delay)},
         )
 
 

@@ -226,9 +226,7 @@ def studied_rollout(
     return Studied(watched.result, options, config.output_dir, config.thresholds, [watched.sections], after=save_events)
 
 
-REFUSED = {
-    "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
-}
+REFUSED = {"--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …"}
 
 
 @dataclass

@@ -283,9 +283,8 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
         notes.append(f"no bench comparison: it needs {FEWEST} policy calls after the first")
         return
     try:
-        with _signals(
-            ("SIGTERM", "SIGHUP"), signal.default_int_handler
-        ):  # they end the bench, and not the answer that is there
+        # These signals end the bench, and not the answer that is there.
+        with _signals(("SIGTERM", "SIGHUP"), signal.default_int_handler):
             if calls.refusal_reason:
                 notes.append(f"no bench comparison: {calls.refusal_reason}")
                 return

@@ -50,10 +50,9 @@ def record_metaworld(
     A frame has ``observation.images.<camera>`` (``image`` pixels high, video) of each camera of ``scene``,
     ``observation.state`` (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the
     hand's velocity and the gripper's effort, each in [-1, 1]), all as LeRobot's own environment has them. The expert's
-    velocities get some noise; what was executed is what is recorded. ``progress`` is called with (frames done, frames
-    in all).
+    velocities get some noise; what was executed is what is recorded.
 
-    Raises UserError if ``root`` is not empty, MetaWorld is not installed or cannot render here, or the task or a camera
+    Raises UserError as `write` does, and if MetaWorld is not installed or cannot render here, or the task or a camera
     is unknown.
     """
     start = partial(_start, scene.task, scene.cameras, (image, scene.width or image), seed)

@@ -31,10 +31,9 @@ def record_pusht(
 
     A frame has ``observation.image`` (``image`` × ``image``, video), ``observation.state`` and ``action``,
     both the pusher's (x, y) on a table of 512 × 512. The pusher is scripted: it goes behind the block and
-    pushes it towards the target, with some noise. ``progress`` is called with (frames done, frames in
-    all).
+    pushes it towards the target, with some noise.
 
-    Raises UserError if ``root`` is not empty, or gym-pusht is not installed.
+    Raises UserError as `write` does, and if gym-pusht is not installed.
     """
     return write(root, lambda: _start(image, frames, seed), episodes, frames, fps, seed=seed, progress=progress)
 

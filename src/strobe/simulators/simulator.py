@@ -328,9 +328,8 @@ class _Stopwatch:
     def times(self) -> EpisodeTimes:
         """Return the times of the episode so far."""
         rendered = self._totals.get(RENDER)
-        chunk_seen = any(
-            ran for _, ran in self._selected
-        )  # else no method that makes a chunk was seen: every tick counts as a call
+        # Where no method that makes a chunk was seen, every tick counts as a call.
+        chunk_seen = any(ran for _, ran in self._selected)
         return EpisodeTimes(
             call_ms=[ms for ms, ran in self._selected if ran or not chunk_seen],
             call_ticks=[tick for tick, (_, ran) in enumerate(self._selected) if ran or not chunk_seen],

@@ -55,9 +55,8 @@ class Job:
     label: str
     folder: Path
     limits: CommandLimits
-    environment: dict[str, str] = field(
-        default_factory=dict
-    )  # of the cell's process, in addition to the inherited ones
+    # Of the cell's process, in addition to the inherited ones.
+    environment: dict[str, str] = field(default_factory=dict)
     on_cpu: bool = False  # whether it is known to run on the CPU
     module: str = CELL  # what the process runs; tests have lighter ones
 

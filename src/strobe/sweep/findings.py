@@ -28,7 +28,6 @@ def failed_cells(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
             why="The other findings are about the other configurations only.",
             do="Read log.txt in the folder of each configuration, then run the same command with --retry. Raise "
             "--memory_gib or --timeout if that limit stopped them.",
-            evidence={"failed": float(len(without)), "cells": float(len(sweep.cells))},
         )
 
 
@@ -51,7 +50,6 @@ def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
             f"at {largest:g}{memory} ({enough.measurement}).",
             why="The device is fully busy. A larger batch only waits longer and takes more memory.",
             do=f"Use a batch size of {batch:g}, unless your training needs a larger one.",
-            evidence={"batch": batch, "throughput": enough.throughput, "best": best.throughput},
         )
 
 
@@ -80,13 +78,6 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
         "larger the backbone's share, the more time it saves.",
         do="Look up the backbone's share at the sizes that you train with: the larger it is, the more batch expansion "
         "saves.",
-        evidence={
-            "lowest": lowest,
-            "highest": highest,
-            "viable": float(viable),
-            "small": float(small),
-            "cells": float(len(shares)),
-        },
     )
 
 
@@ -106,7 +97,6 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
             f"{label(cell.settings)}.",
             why="Differences of that size between configurations may come from the machine, not from the setting.",
             do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
-            evidence={"largest": largest, "rows": float(len(wide))},
         )
 
 

@@ -80,7 +80,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
         do=do,
         gain=f"up to {percent(share)} of the step, {significant(share * training.planned_hours)} h of "
         f"{training.planned_steps:,} steps (computed)",
-        evidence={"data_share": share, "gain_share": share, "workers": training.workers},
+        evidence={"gain_share": share},
     )
 
 
@@ -134,7 +134,7 @@ def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
                 do="Set --persistent_workers=true if it is not set. The fewer steps an epoch has, the more the "
                 "waiting costs.",
                 gain=f"up to {percent(stall.share)} of the run",
-                evidence={"gain_share": stall.share, "each_ms": stall.each_ms},
+                evidence={"gain_share": stall.share},
             )
 
 
@@ -161,7 +161,7 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
                 "longer, it does work that no gradient goes through: Python loops, copies, waiting.",
                 do="See the functions with --python_profile=cprofile, or the part's own parts with --depth=2.",
                 gain=f"about {percent(excess)} of the step, if the forward pass took half of the backward (computed)",
-                evidence={"gain_share": excess, "forward_over_backward": took / gradient if gradient else None},
+                evidence={"gain_share": excess},
             )
 
 
@@ -197,7 +197,6 @@ def utilisation(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding
             "or wait for launches.",
             do="`strobe compare --levers=auto` measures what mixed precision, channels_last, torch.compile and other "
             "levers save. `strobe batch` finds the batch size from which a larger one is no faster.",
-            evidence={"step_share": mfu.share, "passes_share": reached},
         )
 
 
@@ -222,7 +221,7 @@ def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
                     why="The training stands still during that time.",
                     do=f"Raise {flag}.",
                     gain=f"up to {percent(share)} of the training",
-                    evidence={"gain_share": share, "each_ms": stall.each_ms},
+                    evidence={"gain_share": share},
                 )
 
 
@@ -262,7 +261,7 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             why="Gradients are averaged in every step, so all ranks wait for the slowest.",
             do=f"Find out why {part} is slower there: another device, fewer free cores, or slower storage.",
             gain=f"up to {percent(late / step_ms)} of the step",
-            evidence={"rank": slowest.rank, "late_ms": late, "gain_share": late / step_ms, "part": part},
+            evidence={"rank": slowest.rank, "gain_share": late / step_ms, "part": part},
         )
     elif slowest.communication_ms >= MAX_COMMUNICATION * step_ms:
         share = slowest.communication_ms / step_ms
@@ -303,7 +302,7 @@ def losses(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             "valid.",
             do="Look for such numbers in the dataset: the notes name those in its tables. If there are none, lower "
             "the learning rate, or train in float32.",
-            evidence={"first": first, "steps": steps, "gain_share": 1.0},  # before all else
+            evidence={"gain_share": 1.0},  # before all else
         )
 
 
@@ -317,7 +316,6 @@ def unexplained_time(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             found=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step.",
             why="Advice on the named parts misses what happens between them.",
             do="See the functions with --python_profile=cprofile.",
-            evidence={"share": share},
         )
 
 
@@ -330,7 +328,6 @@ def few_steps(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
             found=f"{thresholds.few_samples} or more are needed.",
             why="With so few steps, one slow step changes every figure.",
             do="Train longer: --steps=100 after the --.",
-            evidence={"samples": samples},
         )
 
 
@@ -345,7 +342,7 @@ def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Findin
         seen = f"{percent(share)} of the steps, averaged over {result.machine.threads} threads."
         judged = "Measure it first: `strobe compare --phase='training step' --variant memory=kept`."
         do = f"On Linux, put {IN_ENVIRONMENT} before lerobot-train or strobe train. {judged}"
-        yield from churn("training", share, seen, do, f"about {percent(share)} of the step", {"gain_share": share})
+        yield from churn("training", share, seen, do, f"about {percent(share)} of the step")
 
 
 RULES = (

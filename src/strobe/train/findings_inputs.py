@@ -30,7 +30,6 @@ def statistics(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
                 "policy sees numbers of another range.",
                 do="If the new data is meant, start from the weights: --policy.path=CHECKPOINT/pretrained_model "
                 "without --resume takes the statistics of the data. Else resume on the dataset of the checkpoint.",
-                evidence={"farthest": max(far.values()), "features": len(far)},
             )
 
 
@@ -49,7 +48,6 @@ def unrequested_episodes(result: TrainResult, _: Thresholds) -> Iterator[Finding
             f"came: {_list_episodes(found.not_asked)}.",
             why=why,
             do=do,
-            evidence={"count": count},
         )
 
 
@@ -63,7 +61,6 @@ def missing(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             found=f"An epoch ended, and no sample was of episode {_list_episodes(found.never_came)}.",
             why="The policy learns nothing from them.",
             do="Check that their files in data/ exist.",
-            evidence={"count": count},
         )
 
 
@@ -80,7 +77,6 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             found="The checkpoint has adapter_config.json, and the policy has no adapter.",
             why=AS_IF_UNTRAINED,
             do="Set use_peft to true in the checkpoint's config.json, so that LeRobot loads the adapter.",
-            evidence={"rule": "adapter-not-applied"},
         )
     elif its.layers and its.idle == its.layers:
         yield warning(
@@ -90,7 +86,6 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             why=AS_IF_UNTRAINED,
             do="Compare the names in adapter_model.safetensors to those of the policy. PEFT skips the ones that "
             "differ.",
-            evidence={"rule": "adapter-idle", "layers": its.layers},
         )
 
 
@@ -105,7 +100,6 @@ def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             why=f"A step has {found.samples_per_step:,} samples, and the clipping limit is {found.accumulation:,} "
             "times as wide for the gradient.",
             do="Launch without --gradient_accumulation_steps, and raise --batch_size.",
-            evidence={"batches": found.accumulation},
         )
 
 
@@ -122,7 +116,6 @@ def startup(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             found=f"{ms(found.startup_ms)} passed before a worker began to load.",
             why="It comes once. The rate above leaves the warm-up out; a rate over the whole run would be too low.",
             do="Ignore it, or record longer: --steps=100 after the --.",
-            evidence={"share": share},
         )
 
 

@@ -157,8 +157,8 @@ def _glance(watch: TrainingWatch) -> list[str]:
     if config.dataset.streaming:
         return []
     given = config.dataset
-    faults = finder.look(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
-    return [text for _, text in faults]
+    found = finder.search(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
+    return [text for _, text in found.told]
 
 
 def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str | None:

@@ -268,10 +268,6 @@ class TrainingWatch(Instrument):
         )
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
 
-    def detach_probes(self) -> None:
-        """Detach every probe."""
-        self._probes.close()
-
     # What it calls in every step.
 
     def _cycle(self, inner: Call, dataloader: Any) -> Iterator[object]:

@@ -36,7 +36,7 @@ def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 why="Training takes as many steps as before. Each step is shorter, if the data loads fast enough.",
                 do=f"In lerobot-train: {_lever_flags(levers, after)}.",
                 gain=f"measured: {_rate(before)} became {_rate(after)}",
-                evidence={"ratio": comparison.verdict.ratio, "gain_share": saved},
+                evidence={"gain_share": saved},
             )
 
 
@@ -60,7 +60,6 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Iterator[Finding
             why="A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine "
             "has no fast kernel for it.",
             do="Do not use them, or measure again on the machine and at the batch size of the training.",
-            evidence={"without_effect": float(len(flat)), "slower": float(len(slow))},
         )
 
 
@@ -83,7 +82,6 @@ def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 why="The change is larger than rounding if the numbers fit the format, and larger than another noise "
                 f"draw. Training may reach another result, or hardly learn.{norms}",
                 do="Train a few thousand steps both ways, and compare the losses, before you rely on it.",
-                evidence={"cosine": same.cosine, "loss_error": same.loss_error},
             )
 
 
@@ -105,7 +103,6 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 "cannot help numbers that already overflow in the forward pass.",
                 do="In lerobot-train accelerate scales the loss in float16. A training loop of your own needs "
                 "torch.amp.GradScaler. bfloat16 needs no scaler.",
-                evidence={"underflow": same.underflow, "overflow": float(same.overflow)},
             )
 
 
@@ -132,7 +129,6 @@ def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             "for the same effective batch.",
             why=why,
             do=do,
-            evidence={"saved": saved, "time": time},
         )
 
 

@@ -12,21 +12,10 @@ from dataclasses import dataclass
 
 from strobe.core.findings.parts import SMALL_BACKBONE
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import (
-    Part,
-    compared_measurements,
-    find,
-    free,
-    ms,
-    number,
-    percent,
-    subtract_share,
-    top,
-    whole_ms,
-)
+from strobe.core.findings.view import Part, compared_measurements, find, free, ms, number, percent, top, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
-from strobe.core.results.finding import Evidence, Finding, good, info, warning
+from strobe.core.results.finding import Finding, good, info, warning
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import DelayTraining, RealTimeChunking
 
@@ -89,7 +78,7 @@ def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
         if seen.overhead > EXPECTED_OVERHEAD:
             level, judgement = ("warning", "poor") if seen.overhead > POOR_OVERHEAD else ("info", "acceptable")
             do = "Try --compile. A larger --rtc.execution_horizon spreads the cost over more actions."
-        share, whole = max(seen.step.share - seen.base.share, 0.0), whole_ms(seen.measurement)
+        share = max(seen.step.share - seen.base.share, 0.0)
         grown = ""
         if seen.growth:
             faster = "faster" if seen.growth < 0 else "slower"
@@ -104,16 +93,7 @@ def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
             "profiling toolkit's experience). RTC pays off while the robot moves, not within one inference.",
             do=do,
             gain=free(seen.measurement, share),
-            evidence={
-                "step_ms": seen.step.ms,
-                "base_ms": seen.base.ms,
-                "overhead_ms": seen.overhead_ms,
-                "overhead": seen.overhead,
-                "base_growth": seen.growth,
-                "whole_ms": whole,
-                "without_ms": subtract_share(whole, share),
-                "gain_share": min(share, 1.0),
-            },
+            evidence={"gain_share": min(share, 1.0)},
         )
 
 
@@ -136,12 +116,7 @@ def autograd(result: Result, _: Thresholds) -> Iterator[Finding]:
             "0.6.1 the gradient does not pass through the denoiser, so the correction can cost next to nothing.",
             do=do,
             gain=gain,
-            evidence={
-                "autograd_ms": seen.autograd.ms,
-                "base_ms": seen.base.ms,
-                "share_of_base": share,
-                "gain_share": saved,
-            },
+            evidence={"gain_share": saved},
         )
 
 
@@ -164,14 +139,7 @@ def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
             "compare … --closed-form`). The actions stay the same, bit for bit.",
             gain=f"at most: if the graph causes all of it, a chunk goes from {ms(whole)} to {ms(without_ms)} "
             "(computed)",
-            evidence={
-                "grad_parameters": parameters,
-                "base_growth": seen.growth,
-                "grown_ms": grown_ms,
-                "whole_ms": whole,
-                "without_ms": without_ms,
-                "gain_share": min(grown_ms / whole, 1.0),
-            },
+            evidence={"gain_share": min(grown_ms / whole, 1.0)},
         )
 
 
@@ -184,13 +152,6 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             continue
         tick, chunk = 1000 / thresholds.control_hz, whole_ms(measurement)
         delay, assumed = math.ceil(chunk / tick), number(rtc.inference_delay)
-        evidence: Evidence = {
-            "chunk_ms": chunk,
-            "delay_ticks": delay,
-            "execution_horizon": horizon,
-            "control_hz": thresholds.control_hz,
-            "ms_per_action": chunk / horizon,
-        }
         numbers = (
             f"A chunk of {units.quote(measurement.name)} takes {ms(chunk)}, {delay} control ticks at "
             f"{thresholds.control_hz:g} Hz. The execution horizon is {horizon:.0f} actions: {ms(chunk / horizon)} per "
@@ -202,7 +163,6 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 title=f"The chunk is ready in {delay} of {horizon:.0f} control ticks",
                 found=numbers,
                 why="The robot still has actions to execute when the next chunk arrives.",
-                evidence=evidence,
             )
         else:
             allowed = (horizon - 1) * tick
@@ -216,7 +176,7 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 "--rtc.execution_horizon if the policy's chunk has room for it.",
                 gain=f"a chunk of at most {ms(allowed)}, or a horizon of at least {delay + 1} actions, is in time "
                 "(computed)",
-                evidence={**evidence, "gain_share": max(1 - allowed / chunk, 0.0)},
+                evidence={"gain_share": max(1 - allowed / chunk, 0.0)},
             )
         if assumed is not None and 0 <= assumed < delay:
             yield info(
@@ -226,7 +186,6 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 why="RTC fixes the actions that the robot executes while the policy computes the chunk. If the "
                 "assumed delay is too short, the robot jumps from chunk to chunk.",
                 do=f"Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.",
-                evidence={**evidence, "assumed_ticks": assumed},
             )
 
 
@@ -235,7 +194,7 @@ def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         return
     rtc = {measurement.name for measurement in rtc_measurements(result)}
     for comparison in result.comparisons:
-        verdict, interval = comparison.verdict, comparison.verdict.interval
+        verdict = comparison.verdict
         if verdict.kind == "slower" and comparison.candidate in rtc:
             yield info(
                 rule="rtc-not-compiled",
@@ -244,7 +203,6 @@ def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 why=f"'{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.",
                 do="Repeat with --compile: it measures RTC off and on, eager and compiled.",
                 gain="not measured here; the RTC profiling toolkit measured 20 to 40 %",
-                evidence={"ratio": verdict.ratio, "low": interval.low, "high": interval.high},
             )
 
 
@@ -258,11 +216,9 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Fi
         ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
         cheap, unlike = interval.high <= CHEAP_DELAYS, _attention(before) != _attention(after)
         attention = " The two also differ in prefix_attention." if unlike else ""
-        evidence: Evidence = {"ratio": ratio, "delays": count, "per_delay": ratio / count}
         thumb, forward, backbone = "", top(before, "forward"), find(before, "backbone", inside="forward")
         if forward is not None and backbone is not None:
             share = min(backbone.share / forward.share, 1.0)
-            evidence["backbone_share"] = share
             small = "to be reconsidered" if share < SMALL_BACKBONE else "undecided"
             verdict = "viable" if share >= thresholds.backbone_dominates else small
             thumb = f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
@@ -278,7 +234,6 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Fi
             "pays off if the share of noise that it removes is larger than its extra cost.",
             do=_next_step(str(way), _attention(after), cheap),
             gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
-            evidence=evidence,
         )
 
 

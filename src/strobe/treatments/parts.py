@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, TypeVar
@@ -48,6 +48,16 @@ def dominant(subject: Subject) -> list[str]:
 def named_parts(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the parts, as the family names them, that the modules at ``paths`` belong to or hold, each once."""
     return tuple(dict.fromkeys(part for path in paths for part in _parts(subject, path)))
+
+
+def parts_at(kind: type[C], path: Callable[[C], str]) -> Callable[[Subject, object], tuple[str, ...]]:
+    """Return a treatment's ``parts``: those at the ``path`` of a capability, none without it."""
+
+    def parts(subject: Subject, _: object) -> tuple[str, ...]:
+        held = capability(subject, kind)
+        return () if held is None else named_parts(subject, [path(held)])
+
+    return parts
 
 
 def find_part(module: nn.Module, path: str) -> nn.Module:

@@ -24,7 +24,6 @@ def half_run(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             why="A verdict in pairs needs both trials. If pairs are given up after a bad first trial, the others look "
             "better than the settings are.",
             do="Run the missing trial from the same start, or write its outcome down.",
-            evidence={"pairs": float(len(pairs))},
         )
 
 
@@ -37,7 +36,6 @@ def passed_over(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             found=f"No trial is filled in: {_list_pairs(pairs)}.",
             why="If pairs are left out for a reason that has to do with the settings, the others do not stand for all.",
             do="Run them, or say in the note why not.",
-            evidence={"pairs": float(len(pairs))},
         )
 
 
@@ -51,7 +49,6 @@ def other_order(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             why="A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An "
             "order that somebody chose does not.",
             do="Take the rows from the top. If the codes were only typed wrong, fix them.",
-            evidence={"pairs": float(len(pairs))},
         )
 
 
@@ -64,7 +61,6 @@ def other_start(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             why="If one start is easier, the pair compares starts and not settings.",
             do="Bring the scene to the same start for both trials of a pair. If the words mean the same start, write "
             "them alike.",
-            evidence={"pairs": float(len(pairs))},
         )
 
 
@@ -81,7 +77,6 @@ def place_in_pair(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             "operator learns, a motor grows warm. The drawn order spreads that over both settings. It still hides a "
             "small difference.",
             do="Bring the scene back in the same way before each trial, and let the motors rest for as long.",
-            evidence={"pairs": float(places.pairs), "first": float(places.lost), "second": float(places.won)},
         )
 
 

@@ -28,7 +28,6 @@ def hopeless(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
             found=f"0 of {tuning.played} episodes of {len(tuning.settings)} settings succeed, at {tuning.latency}.",
             why=why,
             do=do,
-            evidence={"episodes": float(tuning.played)},
         )
 
 
@@ -52,7 +51,6 @@ def unconfirmed_winner(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
             found=f"{rates.pairs} held-out pairs at {tuning.latency}: it lost {rates.lost} and won {rates.won}.",
             why="It was the best of many in the selection phase, and the best of many looks better than it is.",
             do=do,
-            evidence={"pairs": float(rates.pairs), "difference": rates.difference},
         )
 
 

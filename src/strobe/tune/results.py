@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from strobe.core.results.answer import Result
 from strobe.core.results.data import Data, Finite, many, optional
-from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate
 
 EliminatedBy = Literal["success", "time", "rank", ""]
@@ -75,7 +73,3 @@ class TuneResult(Result):
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
     tunings: list[Tuning] = Field(default_factory=list)
     not_tried: list[str] = many("further settings that could be tuned, in words")
-
-    def advised_measurements(self) -> Sequence[Measurement]:
-        """Return nothing: no part of a call is measured."""
-        return ()

@@ -55,7 +55,6 @@ def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
                 do="Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and "
                 "model.num_frames shows what each costs.",
                 gain=free(measurement, blocks.total.median / whole_ms(measurement)),
-                evidence={"share": share, "blocks_ms": blocks.total.median, "model_ms": model.ms},
             )
 
 
@@ -64,10 +63,9 @@ def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
         if not blocks.differ or blocks.spread <= MAX_BLOCK_SPREAD_MS:
             continue
         ranked = sorted(zip(blocks.medians, blocks.names, strict=False), reverse=True)
-        slowest_ms, slowest = ranked[0]
+        slowest = ranked[0][1]
         over = [f"{name} ({ms(took)})" for took, name in ranked[:5] if took > blocks.average + blocks.spread]
         saved = max(sum(blocks.medians) - len(blocks.medians) * sorted(blocks.medians)[len(blocks.medians) // 2], 0.0)
-        evidence = {"spread_ms": blocks.spread, "average_ms": blocks.average, "slowest": slowest}
         yield warning(
             rule="block-variance",
             title=f"Blocks that do the same work take different times: {ms(blocks.spread)} standard deviation",
@@ -79,7 +77,7 @@ def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
             "more.",
             do="Check the power supply, the clocks and the temperature. --depth=2 shows which part of a block is slow.",
             gain=f"about {ms(saved)} if every block took as long as the median block (computed)",
-            evidence={**evidence, "slowest_ms": slowest_ms, "p": blocks.p, "gain_share": min(saved / model.ms, 1.0)},
+            evidence={"slowest": slowest, "gain_share": min(saved / model.ms, 1.0)},
         )
 
 
@@ -96,7 +94,7 @@ def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
                 do="Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner "
                 "(torch.backends.cudnn.benchmark); --operators shows which kernel runs.",
                 gain=free(measurement, embedding.share),
-                evidence=_model_evidence(embedding, model),
+                evidence={"part_ms": embedding.ms, "gain_share": min(embedding.share, 1.0)},
             )
 
 
@@ -115,7 +113,7 @@ def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
                 "proportion.",
                 do="Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).",
                 gain=free(measurement, whole.share),
-                evidence=_model_evidence(whole, model),
+                evidence={"gain_share": min(whole.share, 1.0)},
             )
 
 
@@ -135,7 +133,6 @@ def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 "tensors of one block.",
                 do="Take fewer clips at a time (--batch_size), fewer frames, smaller images, or "
                 "--model.dtype=bfloat16.",
-                evidence={"peak_gib": held / 2**30, "limit_gib": limit},
             )
 
 
@@ -189,11 +186,6 @@ _LEVERS = {
     "preprocessing": "Preprocess in a worker while the model runs, feed smaller frames, or let an accelerator do it: "
     "--variant 'there: preprocessing=device'.",
 }
-
-
-def _model_evidence(component: Part, model: Part) -> dict[str, float | str | None]:
-    share = component.ms / model.ms
-    return {"share": share, "part_ms": component.ms, "model_ms": model.ms, "gain_share": min(component.share, 1.0)}
 
 
 def _backbones(result: Result) -> Iterator[tuple[Measurement, Part, Blocks]]:

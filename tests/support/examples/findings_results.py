@@ -103,4 +103,5 @@ def words(finding: Finding) -> str:
         f"{name}={figure:.6g}" if isinstance(figure, float) else f"{name}={figure}"
         for name, figure in finding.evidence.items()
     ]
-    return "\n  ".join([f"[{finding.level}] {finding.rule}: {finding.title}", *said, f"evidence: {', '.join(figures)}"])
+    said += [f"evidence: {', '.join(figures)}"] if figures else []
+    return "\n  ".join([f"[{finding.level}] {finding.rule}: {finding.title}", *said])

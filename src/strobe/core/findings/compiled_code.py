@@ -27,7 +27,6 @@ def graph_breaks(result: Result, _: Thresholds) -> Iterator[Finding]:
                 "device may wait.",
                 do=f"{do}TORCH_LOGS=graph_breaks prints the calls that lead there. To compile a part without such "
                 "lines alone, add compile.part=PATH to compile=default.",
-                evidence={"breaks": len(cuts), "graphs": seen.graphs},
             )
 
 
@@ -46,7 +45,6 @@ def recompiles(result: Result, _: Thresholds) -> Iterator[Finding]:
                 why="Each compilation stops a call for seconds or minutes. Past the limit, code without a compilation "
                 "runs eagerly.",
                 do=f"{do} TORCH_LOGS=recompiles prints each guard that fails.",
-                evidence={"late": late, "limit": limit},
             )
 
 
@@ -60,7 +58,6 @@ def skipped_graphs(result: Result, _: Thresholds) -> Iterator[Finding]:
                 why="Without the graph the host launches each kernel by itself. The mode was chosen to avoid that.",
                 do="Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries "
                 "Strobe's own graphs.",
-                evidence={"skipped": sum(place.times for place in skipped)},
             )
 
 

@@ -22,7 +22,7 @@ from strobe.core.findings.view import (
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.device_waits import host_and_device
-from strobe.core.results.finding import Evidence, Finding, info, warning
+from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Machine
 
@@ -58,11 +58,6 @@ def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
                 "set the pace, so a faster device would change nothing.",
                 do=f"Try {CUDA_GRAPHS}; --operators shows the gaps.",
                 gain="unknown before you try it: events do not separate waiting from work",
-                evidence={
-                    "host_ms": parts.host_ms,
-                    "device_ms": parts.device_ms,
-                    "host_over_device": parts.host_ms / parts.device_ms,
-                },
             )
 
 
@@ -84,15 +79,14 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
                 f"about {percent(saved)}: without kernel time the {measurement.phase} would go from {ms(whole)} to "
                 f"{ms(subtract_share(whole, saved))} (computed); the memory stays with the process"
             )
-            evidence: Evidence = {"kernel_ms": kernel, "page_faults": faults, "gain_share": saved}
             fixed = [m.name for m in result.measurements if any(each.key == "memory" for each in m.traits.treatments)]
             do = KEEP_MEMORY
             if fixed:
                 do = f"Use '{fixed[0]}' of this comparison; `strobe optimize` writes it into recipe.yaml."
-            yield from churn(measurement.phase, share, seen, do, gain, evidence)
+            yield from churn(measurement.phase, share, seen, do, gain)
 
 
-def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Iterator[Finding]:
+def churn(what: str, share: float, seen: str, do: str, gain: str) -> Iterator[Finding]:
     yield warning(
         rule="memory-churn",
         title=f"The {what} spends {percent(share)} of its time on page faults of the operating system",
@@ -101,7 +95,7 @@ def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evid
         "tensor it fetches a buffer again, and the operating system zeroes and maps each page again.",
         do=do,
         gain=gain,
-        evidence=evidence,
+        evidence={"gain_share": min(share, 1.0)},
     )
 
 
@@ -123,13 +117,7 @@ def ceiling_gap(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                     "reduce the reading of weights, and a larger batch helps small shapes.",
                     gain=f"at most: at the peak the {measurement.phase} would go from {ms(whole)} to "
                     f"{ms(subtract_share(whole, saved))} (computed)",
-                    evidence={
-                        "part": part.name,
-                        "share": part.share,
-                        "part_ms": part.ms,
-                        "ceiling_share": reached,
-                        "gain_share": saved,
-                    },
+                    evidence={"gain_share": saved},
                 )
 
 
@@ -170,14 +158,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 "shows that for one part.",
                 gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole)} to "
                 f"{ms(subtract_share(whole, saved))} (computed from the measured peaks)",
-                evidence={
-                    "part": part.name,
-                    "share": part.share,
-                    "float32_share_of_flop": single,
-                    "float32_gflops": slow,
-                    "half_gflops": fast,
-                    "gain_share": saved,
-                },
+                evidence={"gain_share": saved},
             )
 
 
@@ -206,7 +187,7 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                     "precision.part=MODULE' takes one part.",
                     gain=f"about {percent(saved)}: at float32's rate the {measurement.phase} would go from "
                     f"{ms(whole)} to {ms(subtract_share(whole, saved))} (computed from the measured peaks)",
-                    evidence={"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved},
+                    evidence={"gain_share": saved},
                 )
 
 
@@ -221,7 +202,6 @@ def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
             "work for many threads, and may be faster on one node.",
             do="Put `numactl --cpunodebind=0 --membind=0` before the command, run it again, and compare both runs "
             "with `strobe diff RUN RUN`.",
-            evidence={"nodes": float(machine.nodes), "threads": float(machine.threads)},
         )
 
 
@@ -247,7 +227,6 @@ def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
                 "for this policy).",
                 do=do,
                 gain=gain,
-                evidence={"part_ms": component.ms, "good_ms": good, "poor_ms": poor},
             )
 
 
@@ -269,7 +248,7 @@ def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
             "caches lose their content.",
             do=steadier_clocks(result.machine),
             gain=f"at best {ms(fast)} per call, as measured back to back",
-            evidence={"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio},
+            evidence={"gain_share": 1 - 1 / ratio},
         )
 
 

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import (
-    examined_measurements,
-    find,
-    first_level,
-    free,
-    ms,
-    number,
-    part_evidence,
-    percent,
-    top,
-    whole_ms,
-)
+from strobe.core.findings.view import examined_measurements, find, first_level, free, ms, number, percent, top, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import Result
 from strobe.core.results.finding import Finding, info, warning
@@ -58,7 +47,7 @@ def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
                 why="A change elsewhere saves at most the rest of the time.",
                 do=LEVERS.get(biggest.name, "Start here: repeat with --depth=2 to see its blocks."),
                 gain=free(measurement, biggest.share),
-                evidence={"part": biggest.name, **part_evidence(biggest, measurement)},
+                evidence={"gain_share": min(biggest.share, 1.0)},
             )
 
 
@@ -90,14 +79,7 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             do=do,
             gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest "
             "grows in proportion to the batch",
-            evidence={
-                "share": share,
-                "backbone_ms": backbone.ms,
-                "forward_ms": forward.ms,
-                "delays": delays,
-                "expanded_over_one": expanded,
-                "gain_share": 1 - expanded / delays,
-            },
+            evidence={"gain_share": 1 - expanded / delays},
         )
 
 
@@ -115,7 +97,7 @@ def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
                 do="Lower the cameras' resolution, or leave out cameras that the policy does not need. An accelerator "
                 "can preprocess too: --variant 'on device: preprocessing=device'. --depth=2 shows the steps.",
                 gain=free(measurement, component.share),
-                evidence=part_evidence(component, measurement),
+                evidence={"gain_share": min(component.share, 1.0)},
             )
 
 
@@ -132,7 +114,7 @@ def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
                 why="The work around the policy takes a large part of the time.",
                 do="Look at pre- and postprocessing with --depth=2 before you change the policy.",
                 gain=free(measurement, rest),
-                evidence=part_evidence(policy, measurement, saved=rest),
+                evidence={"gain_share": min(rest, 1.0)},
             )
 
 

@@ -40,8 +40,8 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Iterator[Finding]:
-    least, most = 1 / comparison.verdict.interval.high, 1 / comparison.verdict.interval.low
-    name, judgement = _precision(after), "excellent" if least > EXCELLENT_SPEED_UP else "good"
+    least, name = 1 / comparison.verdict.interval.high, _precision(after)
+    judgement = "excellent" if least > EXCELLENT_SPEED_UP else "good"
     yield Finding(
         rule=f"precision-{name}-fast",
         level="good",
@@ -51,7 +51,7 @@ def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> It
         "excellent (rule of thumb of a profiling guide).",
         do=f"Use {name} if the change of the outputs is acceptable: see the table on outputs.",
         gain=f"measured: {ms(whole_ms(before))} became {ms(whole_ms(after))}",
-        evidence={"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most},
+        evidence={"speed_up": 1 / comparison.verdict.ratio},
     )
 
 
@@ -80,7 +80,7 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
         why=f"{why}{parts}",
         do=do,
         gain=gain,
-        evidence={"speed_up": 1 / comparison.verdict.ratio, "float32_gflops": wide, f"{bits}_gflops": narrow},
+        evidence={"speed_up": 1 / comparison.verdict.ratio},
     )
 
 
@@ -101,12 +101,6 @@ def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 "65504. bfloat16 has three significant digits.",
                 do="Lower the precision of one part at a time: --variant 'NAME: precision=bf16, "
                 "precision.part=MODULE'.",
-                evidence={
-                    "cosine": same.cosine,
-                    "largest_error": same.largest_error,
-                    "mean_error": same.mean_error,
-                    "rms": same.rms,
-                },
             )
 
 

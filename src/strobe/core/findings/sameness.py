@@ -12,7 +12,7 @@ from strobe.core.findings.view import number_in_words, sigma
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, yardstick
 from strobe.core.results.answer import Guarded, Held, VerifyResult
-from strobe.core.results.finding import Evidence, Finding, info, warning
+from strobe.core.results.finding import Finding, info, warning
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: smaller offsets do not matter to a robot
@@ -47,7 +47,6 @@ def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
             "as sums in another order cause. A larger difference is a fault of the treatment, of Strobe, or of a "
             "library that they use. The robot would execute it.",
             do=f"{_way_round(result, treated)} Report it with {_to_report(result, treated)}.",
-            evidence=_evidence(treated),
         )
 
 
@@ -65,7 +64,6 @@ def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
             "succeeds at its task.",
             do=f"Do not use {name}, or apply it to one part only. Or show with paired episodes that it does no harm "
             "(strobe optimize --env.type=…), and then set the limits with --guard.",
-            evidence=_evidence(treated),
         )
 
 
@@ -81,7 +79,6 @@ def unjudged_guard(result: Guarded, _: Thresholds) -> Iterator[Finding]:
                 "could be compared.",
                 do="Give the missing input, or a guard whose figures can be measured here: "
                 f"--guard='{OF_OUTPUTS if of_outputs else ROUNDING}'.",
-                evidence={"unjudged": treated.unjudged, "guard": treated.guard},
             )
 
 
@@ -100,7 +97,6 @@ def decisions_flip(result: Guarded, _: Thresholds) -> Iterator[Finding]:
                 "or grasps too early.",
                 do=f"Keep the layers before {first.name} in their own precision, or do not use "
                 f"{units.quote(treated.name)}.",
-                evidence={"flips": flips, "dimension": first.name},
             )
 
 
@@ -122,7 +118,6 @@ def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
                 "whole path, and the next chunk does not correct it.",
                 do="Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise "
                 "another part, or calibrate on frames of this robot.",
-                evidence={"offset": first.offset, "own_units": moved, "dimension": first.name},
             )
 
 
@@ -146,7 +141,6 @@ def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
         found=f"Limits: {cosine_only}.{at_cosine}",
         why=why,
         do=do,
-        evidence={"guard": cosine_only, "rms": worst.rms if worst is not None else None},
     )
 
 
@@ -167,7 +161,6 @@ def observation_sized_error(result: Guarded, _: Thresholds) -> Iterator[Finding]
                 "policy still reacts to its input. Random weights hardly react at all.",
                 do="Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or "
                 f"--env.type). If this checkpoint is trained, {name} is too coarse.",
-                evidence={"rms": moved, "another_observation": other.rms},
             )
 
 
@@ -182,7 +175,6 @@ def input_ignored(result: Guarded, _: Thresholds) -> Iterator[Finding]:
             why="A treatment that spoils the images, the prompt or a cache would change the actions as little, and "
             "would pass. Random weights do this, and so does a policy that returns its mean action.",
             do="Check a trained checkpoint, with --policy.path, on frames of its own task.",
-            evidence={"another_observation": other.rms},
         )
 
 
@@ -250,19 +242,6 @@ def _to_report(result: Guarded, treated: Held) -> str:
     if agreement is not None and (agreement.worst_dimension or agreement.worst_at):
         parts.append(f"the place ({', '.join(filter(None, (agreement.worst_dimension, agreement.worst_at)))})")
     return f"{'; '.join(parts)}; and this run's result.json"
-
-
-def _evidence(treated: Held) -> Evidence:
-    agreement = treated.agreement
-    if agreement is None:
-        return {"broken": treated.broken}
-    return {
-        "broken": treated.broken,
-        "rms": agreement.rms,
-        "worst": agreement.worst,
-        "flips": agreement.flips,
-        "cosine": agreement.cosine,
-    }
 
 
 def _share(share: float) -> str:

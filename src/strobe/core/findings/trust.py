@@ -30,7 +30,6 @@ def other(result: Result, _: Thresholds) -> Iterator[Finding]:
                 f"{percent(MAX_OTHER_SHARE)} is expected.",
                 why="Advice on the named parts misses what happens between them.",
                 do=_to_name_it(measurement, divided_along_modules=result.subject.anatomy == "modules"),
-                evidence={"share": share, "whole_ms": whole},
             )
 
 
@@ -62,7 +61,6 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
                 found=f"{shown}: {reasons}.",
                 why="Their time counts in the whole, but in no part.",
                 do=" ".join(advice),
-                evidence={"parts": len(names)},
             )
 
 
@@ -91,7 +89,6 @@ def inconclusive(result: Result, _: Thresholds) -> Iterator[Finding]:
             found=verdict.text,
             why=why,
             do=do,
-            evidence={"ratio": verdict.ratio, "low": interval.low, "high": interval.high, "pairs": verdict.pairs},
         )
 
 
@@ -109,7 +106,6 @@ def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 found=f"{'; '.join(notes)}. {_describe_machine(change)}",
                 why="The median says more about the moment of the run than about the policy.",
                 do=f"{cool} other programs, and measure again.",
-                evidence={"samples": samples, "notes": len(notes), "machine_change": change},
             )
 
 
@@ -124,7 +120,7 @@ def describe_growth(of: str, grown: Growth, change: float | None = None) -> Find
         found=f"{grown.words}. {_describe_machine(change)}",
         why=f"{why}. No median stands for such calls.",
         do="Find what stays from call to call, and limit it or empty it, with reset() between episodes.",
-        evidence={"samples": grown.calls, "resets": grown.resets, "machine_change": change},
+        evidence={"resets": grown.resets},
     )
 
 
@@ -147,7 +143,6 @@ def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             found=f"Strobe wants {thresholds.few_samples} or more of each.",
             why="With so few, one slow run moves the median, and its interval is wide or missing.",
             do="Measure longer: --seconds=120, or --iterations=50.",
-            evidence={"samples": taken},
         )
 
 
@@ -159,7 +154,6 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
             found="; ".join(result.subject.stand_ins),
             why="The placeholder has the same shape, but the robot will run the original.",
             do="Measure the checkpoint itself, with --policy.path, on a machine that can reach the Hub.",
-            evidence={"stand_ins": len(result.subject.stand_ins)},
         )
 
 
@@ -174,7 +168,6 @@ def few_calls_work(result: Result, _: Thresholds) -> Iterator[Finding]:
                 f"of all {ms(few.mean_ms)}.",
                 why="The other calls only take an action from a queue. The median and its parts describe such a call.",
                 do="Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.",
-                evidence={"calls": few.calls, "time": few.time, "each_ms": few.each_ms, "mean_ms": few.mean_ms},
             )
 
 
@@ -188,7 +181,7 @@ def loss_not_finite(result: Result, _: Thresholds) -> Iterator[Finding]:
             found=f"{units.count(count, 'call')} gave such a loss, of those in the warm-up and after it.",
             why="A step with such a loss learns nothing, so its speed is of no use.",
             do="Look for such numbers in the data, lower the learning rate, or train in float32.",
-            evidence={"calls": count, "gain_share": 1.0},  # before all else
+            evidence={"gain_share": 1.0},  # before all else
         )
 
 

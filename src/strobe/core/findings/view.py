@@ -143,15 +143,6 @@ def percent(share: float) -> str:
     return f"{format_fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
 
 
-def part_evidence(
-    component: Part, measurement: Measurement, saved: float | None = None
-) -> dict[str, float | str | None]:
-    """Return the evidence of a finding on one part; ``saved``: the share that it may save (default: the part's)."""
-    whole, saved = whole_ms(measurement), component.share if saved is None else saved
-    seen: dict[str, float | str | None] = {"share": component.share, "part_ms": component.ms, "whole_ms": whole}
-    return seen | {"without_ms": subtract_share(whole, saved), "gain_share": min(saved, 1.0)}
-
-
 def free(measurement: Measurement, share: float) -> str:
     """Amdahl's bound in words: what the whole would be if ``share`` of it cost nothing."""
     before = whole_ms(measurement)

@@ -70,7 +70,6 @@ def unpaired_verdict(
     baseline_name: str = "baseline",
     candidate_name: str = "candidate",
     level: float = LEVEL,
-    within: float = WITHIN,
     between_runs: float = 0.02,
 ) -> Verdict:
     """Judge two lists of milliseconds from separate runs; ``pairs`` is 0.
@@ -93,7 +92,7 @@ def unpaired_verdict(
     fewest = min(len(first), len(second))
     basis = f"separate runs of {len(first):,} and {len(second):,} samples"
     ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), fewest, "samples a run", basis)
-    verdict = _judge(ratio, 0, within, baseline_name, candidate_name, "call")
+    verdict = _judge(ratio, 0, WITHIN, baseline_name, candidate_name, "call")
     return _drop_typical_call_claim(verdict, *times, baseline_name, candidate_name)
 
 

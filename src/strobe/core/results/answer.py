@@ -91,7 +91,7 @@ class Answer(Data):
         return self.title.split(":")[0]
 
 
-class Result(Answer, ABC):
+class Result(Answer):
     """An answer that was measured: one subject, one machine, one or more measurements."""
 
     subject: SubjectInfo
@@ -112,9 +112,9 @@ class Result(Answer, ABC):
                 return measurement
         raise KeyError(name)
 
-    @abstractmethod
     def advised_measurements(self) -> Sequence[Measurement]:
         """Return the measurements that findings are about, without those that only serve as a comparison."""
+        return ()
 
     def judged_comparisons(self) -> Sequence[Comparison]:
         """Return the comparisons of its measurements with each other; () for a study without any."""
@@ -243,9 +243,6 @@ class VerifyResult(Guarded):
         if "broken" in outcomes:
             return "broken"
         return "held" if self.status == "complete" and outcomes == {"held"} else "not judged"
-
-    def advised_measurements(self) -> Sequence[Measurement]:
-        return ()
 
     def guarded_actions(self) -> list[Held]:
         return [make_guarded_actions(check, check.name, ", ".join(check.treatments)) for check in self.checks]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite
+from strobe.core.results.data import Data, Finite, mapping
 
 Evidence = dict[str, float | str | None]
 
@@ -23,7 +23,7 @@ class Finding(Data):
     why: str
     do: str = ""
     gain: str = Field(default="", description="what the advice should gain, and how that is known")
-    evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
+    evidence: dict[str, Finite | str | None] = mapping("figures that a program reads, such as gain_share, which sorts")
 
     @property
     def first_step(self) -> str:

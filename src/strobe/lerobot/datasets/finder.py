@@ -20,30 +20,6 @@ GLANCE_S = 2.0  # longest search before anything has failed
 SEARCH_S = 20.0  # longest search after a failure
 
 
-def look(
-    root: str | Path,
-    named: str | None = None,
-    episodes: Sequence[int] | None = None,
-    *,
-    tolerance_s: float = TOLERANCE_S,
-    seconds: float = GLANCE_S,
-    decode: bool = False,
-) -> list[tuple[Fault, str]]:
-    """Return the faults of the dataset at ``root``, each with its sentence, the worst first.
-
-    Reads ``meta/``, the numbers in ``data/`` and the headers of videos.
-
-    Args:
-        named: its name on the Hub.
-        episodes: the episodes to read; all by default.
-        tolerance_s: seconds by which a frame may miss its time.
-        seconds: time after which no further file is opened.
-        decode: also decode the videos, if no other fault stops LeRobot.
-    """
-    found = search(root, named, episodes, tolerance_s=tolerance_s, seconds=seconds, decode=decode)
-    return [(fault, sentence(fault, found.chosen)) for fault in found.faults]
-
-
 @dataclass(frozen=True)
 class Search:
     """What a search found.
@@ -58,6 +34,11 @@ class Search:
     chosen: list[int]
     unread: list[str]
 
+    @property
+    def told(self) -> list[tuple[Fault, str]]:
+        """The faults, each with its sentence."""
+        return [(fault, sentence(fault, self.chosen)) for fault in self.faults]
+
 
 def search(
     root: str | Path,
@@ -69,7 +50,18 @@ def search(
     decode: bool = False,
     step: Callable[[], None] = lambda: None,
 ) -> Search:
-    """Look as `look` does, and say what was not looked at. ``step`` is called after each file."""
+    """Return the faults of the dataset at ``root``, and what was not looked at.
+
+    Reads ``meta/``, the numbers in ``data/`` and the headers of videos.
+
+    Args:
+        named: its name on the Hub.
+        episodes: the episodes to read; all by default.
+        tolerance_s: seconds by which a frame may miss its time.
+        seconds: time after which no further file is opened.
+        decode: also decode the videos, if no other fault stops LeRobot.
+        step: called after each file.
+    """
     where, faults, chosen, unread = Path(root), [], list(episodes or ()), []
     until = time.monotonic() + seconds
     try:
@@ -107,7 +99,7 @@ def note_dataset_faults(
     Raises:
         UserError: a fault stops LeRobot. The run would fail later, at the first affected frame.
     """
-    faults = look(root, named, episodes, tolerance_s=tolerance_s)
+    faults = search(root, named, episodes, tolerance_s=tolerance_s).told
     if faults and faults[0][0].stops:
         raise UserError(f"the dataset at {root} is broken: {faults[0][1]}")
     return [f"the dataset at {root}: {text}" for _, text in faults]
@@ -123,25 +115,19 @@ def stopping(
 ) -> str | None:
     """Return in a line why LeRobot cannot read the dataset, if such a fault is found.
 
-    It searches longer than `look`, and decodes videos if no other fault is found.
+    It takes longer than a `search` that is not told to, and decodes videos if no other fault is found.
 
     Args:
         about: the episode that could not be read, if known.
     """
-    faults = look(root, named, episodes, tolerance_s=tolerance_s, seconds=SEARCH_S, decode=True)
-    stops = [(fault, text) for fault, text in faults if fault.stops]
+    found = search(root, named, episodes, tolerance_s=tolerance_s, seconds=SEARCH_S, decode=True)
+    stops = [(fault, text) for fault, text in found.told if fault.stops]
     stops.sort(key=lambda entry: about is not None and about not in entry[0].episodes)
     return f"the dataset at {root} is broken: {stops[0][1]}" if stops else None
 
 
 @contextlib.contextmanager
-def reading(
-    root: str | Path,
-    named: str | None = None,
-    episodes: Sequence[int] | None = None,
-    *,
-    tolerance_s: float = TOLERANCE_S,
-) -> Iterator[None]:
+def reading(root: str | Path, named: str | None = None, episodes: Sequence[int] | None = None) -> Iterator[None]:
     """Read the dataset at ``root`` inside.
 
     Raises:
@@ -154,5 +140,5 @@ def reading(
     except Exception as error:
         if ran_out(error):
             raise
-        reason = stopping(root, named, episodes, tolerance_s=tolerance_s)
+        reason = stopping(root, named, episodes)
         raise UserError(reason or f"the dataset at {root} cannot be read: {first_line(error)}") from error

@@ -112,16 +112,7 @@ def _options_of_class(config: object) -> list[str]:
 
 
 def lazy_config(where: str, given: Mapping[str, object], path: Sequence[str] = (), before: object = None) -> object:
-    """Return the config at ``where`` with ``given`` (field → value, as YAML has them).
-
-    Args:
-        path: the parts of the flags' prefix.
-        before: the config that a file gave, to which ``given`` is added.
-
-    Raises:
-        UserError: no type where one has to be chosen.
-        Exception: what draccus raises for a value of the wrong kind.
-    """
+    """Return the config at ``where`` with ``given``, as `Placeholder.config` does."""
     if (earlier := shapes.read_request(before)) is not None:
         given = {**earlier.given, **given}
     if where in registries.FOLDERS and given.get("type") is None:

@@ -13,6 +13,5 @@ if TYPE_CHECKING:
 
 def require_policy(subject: Subject) -> PolicySubject:
     """Return ``subject`` if it is a policy; raises UserError if not."""
-    return cast(
-        "PolicySubject", treatment.require_policy(subject)
-    )  # the only class of acting subjects that Strobe makes
+    # The only class of acting subjects that Strobe makes.
+    return cast("PolicySubject", treatment.require_policy(subject))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
@@ -11,7 +11,6 @@ from strobe.core.results.answer import Result
 from strobe.core.results.call_times import Growth
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Data, Figure, Finite, Quantiles, many, optional
-from strobe.core.results.measurement import Measurement
 from strobe.loops.results.arm import Bus, Rehearsal
 from strobe.loops.results.motion import FirstAction
 
@@ -377,9 +376,6 @@ class RolloutResult(Result):
 
     study: Literal["rollout"] = "rollout"
     rollout: Rollout
-
-    def advised_measurements(self) -> Sequence[Measurement]:
-        return ()
 
     def figures(self) -> Iterator[Figure]:
         return (Figure(*key, value) for key, value in _figures(self.rollout).items())

@@ -44,7 +44,7 @@ def robot_slower(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         why=WHY[cause],
         do=_remedy(result.machine, cause),
         gain=f"up to {ms(bench.shares[0].ms)} per call (measured)",
-        evidence={"ratio": ratio, "cause": cause, "cause_ms": bench.shares[0].ms},
+        evidence={"cause": cause},
     )
 
 

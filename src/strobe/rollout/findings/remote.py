@@ -35,7 +35,7 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             why="Images are sent uncompressed. The control loop waits until the server has received them.",
             do="Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images "
             f"to the policy's size in any case.{jpeg}",
-            evidence={"share": share, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -61,7 +61,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
             "whole round trip.",
             do="Give --robot.use_degrees=true if the joints are not in degrees (SO arms): a joint soon moves by a "
             "degree. LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.",
-            evidence={"starved": share, "gain_share": share, "asked_late": remote.asked_late},
+            evidence={"gain_share": share},
         )
     else:
         yield warning(
@@ -72,7 +72,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
             why="The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot "
             "logs nothing.",
             do=units.capital(_awake(remote) + _enough(result, remote)),
-            evidence={"starved": share, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -93,7 +93,6 @@ def failing(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             found=f"{_describe_failure(failure)}{_dropped_since(remote)}",
             why=_price(failure),
             do=_failure_remedy(result, failure),
-            evidence={"count": count, "error": failure.error, "place": failure.place},
         )
 
 
@@ -150,7 +149,6 @@ def empty_chunks(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             why="LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came "
             "within its --obs_queue_timeout.",
             do="Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.",
-            evidence={"empty": remote.empty, "observations": remote.observations},
         )
 
 

@@ -51,7 +51,6 @@ def _stale(rollout: Rollout, bus: Bus) -> Iterator[Finding]:
             do="Start the run again: connecting flushes the serial buffer. Throw recordings of this run away, because "
             f"every observation was {tick_ms:.0f} ms older than its time stamp. Give the adapter a latency timer of 1 "
             "ms and a USB port of its own. Run nothing else on this machine.",
-            evidence={"stale": bus.stale, "from_s": bus.stale_from_s},
         )
 
 
@@ -65,7 +64,6 @@ def _stopped_answering(error: str, bus: Bus, arm: str) -> Iterator[Finding]:
             "all servos are read together.",
             do="Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs. "
             "Connect again: LeRobot then names the ids that do not answer.",
-            evidence={"lost": bus.lost, "damaged": bus.damaged},
         )
 
 
@@ -80,7 +78,6 @@ def _lost_answers(bus: Bus, arm: str) -> Iterator[Finding]:
             "too. LeRobot logs this only at debug level.",
             do="Check the cable between the servos, and the supply's voltage under load. Run nothing else on this "
             "machine: a busy machine can miss an answer that came.",
-            evidence={"lost": bus.lost, "failed_ms": bus.failed_ms.median},
         )
 
 
@@ -96,7 +93,6 @@ def _damaged_answers(bus: Bus, arm: str) -> Iterator[Finding]:
             "run ends.",
             do="The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. "
             "Change the cable first.",
-            evidence={"damaged": bus.damaged},
         )
 
 
@@ -110,7 +106,6 @@ def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Iterator[Finding]:
             why="Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.",
             do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo "
             "answers late, look at the return delay in its register 7.",
-            evidence={"read_ms": bus.ms.median},
         )
 
 
@@ -134,7 +129,6 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
             "a busy thread, such as the inference, an encoder or a viewer. That can take 5 ms.",
             do="The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in "
             "Python. You can run without recording and without the display (--display_data=false).",
-            evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
         )
     elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
         yield from _missing_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
@@ -163,7 +157,7 @@ def _missing_cpu(turns: Turns, *, policy: bool) -> Iterator[Finding]:
         f"kept {turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
         why="Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.",
         do=do,
-        evidence={"waited": turns.waited_share, "gain_share": turns.waited_share},
+        evidence={"gain_share": turns.waited_share},
     )
 
 
@@ -198,7 +192,6 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             "the inference, and no thread that it starts later.",
             do="Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as "
             "root, or start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` fixes a running process.",
-            evidence={"before": scheduling.before, "after": scheduling.after},
         )
 
 
@@ -219,7 +212,7 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             do="Switch the power of the arm off."
             if rehearsal is None
             else "Expect the same on the real arm after such an end, and switch its power off.",
-            evidence={"joints": ", ".join(holding) or None, "gain_share": 1.0},
+            evidence={"gain_share": 1.0},
         )
 
 
@@ -238,7 +231,7 @@ def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             found=f"{times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.",
             why=why,
             do=do,
-            evidence={"part": stall.part, "ms": stall.ms, "count": stall.count, "gain_share": 0.9},
+            evidence={"gain_share": 0.9},
         )
 
 
@@ -261,7 +254,7 @@ def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Iterator[Finding
         found=f"{told}, in {', '.join(found.joints)}.",
         why="A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.",
         do=do,
-        evidence={"read": found.read, "sent": found.sent, "gain_share": 1.0},  # before all else
+        evidence={"gain_share": 1.0},  # before all else
     )
 
 
@@ -279,7 +272,7 @@ def wild_commands(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             why="No motor can execute such a command. A driver clamps it, or the arm hits its stop at full speed.",
             do="Run `strobe preflight --policy.path=FOLDER` with this robot: it compares units, statistics and "
             "calibration. For the first runs, limit a step: --robot.max_relative_target.",
-            evidence={"joint": joint.joint, "ticks": joint.ticks, "gain_share": 1.0},
+            evidence={"gain_share": 1.0},
         )
 
 
@@ -325,7 +318,6 @@ def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Iterator[F
         why=f"The robot takes the latest frame and never waits, so {sees}.",
         do=f"Give the camera {source.name} a higher fps in --robot.cameras, fewer pixels, or more light (long "
         f"exposures halve the rate){lower}.",
-        evidence={"fresh_hz": source.fresh_hz, "camera": source.name},
     )
 
 
@@ -339,7 +331,6 @@ def _camera_stall(source: Camera) -> Iterator[Finding]:
         "LeRobot gives no warning before.",
         do=f"Give the camera {source.name} a USB port and a controller of its own, and a shorter cable. Read `dmesg` "
         "for that moment.",
-        evidence={"longest_ms": source.longest_ms, "camera": source.name},
     )
 
 
@@ -353,7 +344,6 @@ def _frozen_camera(source: Camera) -> Iterator[Finding]:
         "only a frame's time, so it cannot see this. The policy acts on a scene that stands still.",
         do="Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer "
         "firmware or driver. Frames of a simulator or of a video may rightly be equal.",
-        evidence={"frozen_ms": source.frozen_ms, "camera": source.name},
     )
 
 
@@ -368,7 +358,6 @@ def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Iterator[Finding]:
         do="Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no "
         f"network in between. Or record with the same camera and the same {FPS_FLAGS.get(rollout.command, '--fps')}, "
         "so that the training data has the same age.",
-        evidence={"age_ms": age.median, "camera": source.name},
     )
 
 

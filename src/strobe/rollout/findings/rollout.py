@@ -78,12 +78,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
         f"ticks worked longer than {1e3 / pace.asked_hz:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.",
         why=why,
         do=do,
-        evidence={
-            "held_hz": pace.held_hz,
-            "late": pace.late / pace.ticks,
-            "part": pace.late_part,
-            "gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz),
-        },
+        evidence={"gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz)},
     )
 
 
@@ -169,7 +164,6 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
             why="LeRobot drops the actions that were due during the call, though the robot executed none of them. It "
             "gives no warning.",
             do=do,
-            evidence={"useless": inference.useless / inference.calls, "call_ms": call_ms},
         )
 
 
@@ -191,7 +185,6 @@ def unfinished_call(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         f"not returned. The robot was sent no action.{before}",
         why=f"{compiles}LeRobot ends a run at its --duration, even if its inference thread still waits for the policy.",
         do=f"Give a longer --duration. `strobe breakdown --policy.path=…` measures the time of the call{eager}.",
-        evidence={"run_s": call.run_s, "call_s": call.ms / 1e3},
     )
 
 
@@ -239,7 +232,7 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
         why="The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs "
         "nothing.",
         do=do,
-        evidence={"starved": share, "gain_share": share, "queue_threshold": needed},
+        evidence={"gain_share": share},
     )
 
 
@@ -277,7 +270,6 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         why="For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions "
         "of each chunk to the chunk before, and the robot reacts that much later.",
         do=do,
-        evidence={"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms},
     )
 
 
@@ -290,7 +282,7 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     ]
     if not ratios:
         return
-    ratio, worst = max(ratios, key=lambda pair: pair[0])
+    worst = max(ratios, key=lambda pair: pair[0])[1]
     if rollout.engine == "remote":
         do = "Give --aggregate_fn_name=conservative: it uses more of the earlier chunk if two chunks overlap."
     elif rollout.engine == "rtc":
@@ -313,7 +305,6 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
         f"{worst.step.p95:.3g}. {len(ratios)} of {len(rollout.seams)} joints jump.",
         why="The next chunk was predicted from a newer observation and does not begin where the last one stopped.",
         do=do,
-        evidence={"ratio": ratio, "joint": worst.joint, "jump": worst.jump.median},
     )
 
 
@@ -344,7 +335,6 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         f"{frames.stamped_s:.1f} s.",
         why=f"{why} A policy trained on them learns another speed.",
         do=do,
-        evidence={"off": off, "dataset_fps": frames.dataset_fps},
     )
 
 

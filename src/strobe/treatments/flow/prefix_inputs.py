@@ -19,7 +19,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
 from strobe.lerobot.families.flow_parts import PREFIX, VISION
 from strobe.lerobot.sampling import Flow, Views
-from strobe.treatments.parts import capability, deriving, named_parts, require_capability, require_flow
+from strobe.treatments.parts import capability, deriving, parts_at, require_capability, require_flow
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.
 # One pass over twice the tokens reads the weights once, and has half as many operators to launch.
@@ -116,12 +116,7 @@ def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
     return absent[0] if bool(alike & absent.any()) else None
 
 
-def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    views = capability(subject, Views)
-    return () if views is None else named_parts(subject, [views.model])
-
-
-PRESENT = PresentViews.entry(parts=_parts)
+PRESENT = PresentViews.entry(parts=parts_at(Views, lambda views: views.model))
 
 
 # Leave out what is masked: the padding of the prompt, and cameras that are not there.

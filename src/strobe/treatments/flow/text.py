@@ -15,10 +15,10 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
-from strobe.core.treatments.treatment import Spec, Undo
+from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.sampling import Words, WordTables
 from strobe.treatments.graphs.host_work import is_in_region
-from strobe.treatments.parts import capability, deriving, named_parts, require_capability, weights_seen
+from strobe.treatments.parts import deriving, parts_at, require_capability, weights_seen
 
 # A text encoder reads each task once: its answer is the same in all chunks of an episode.
 # FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. Its answer for a task is kept while
@@ -116,9 +116,4 @@ def _rows(table: Any, words: Tensor) -> Tensor:
     return torch.where((words >= count).unsqueeze(-1), others, rows)
 
 
-def _table_parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    tables = capability(subject, WordTables)
-    return named_parts(subject, [tables.path]) if tables is not None else ()
-
-
-TABLES = TablesApart.entry(parts=_table_parts)
+TABLES = TablesApart.entry(parts=parts_at(WordTables, lambda tables: tables.path))

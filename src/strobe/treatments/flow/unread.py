@@ -13,10 +13,10 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
-from strobe.core.treatments.treatment import Spec, Undo
+from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
 from strobe.lerobot.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
-from strobe.treatments.parts import FlowModules, capability, deriving, named_parts, require_capability, require_flow
+from strobe.treatments.parts import FlowModules, capability, deriving, parts_at, require_capability, require_flow
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.
 # GR00T and VLA-JEPA run Qwen3-VL with its head on top, a product with the whole vocabulary (152 k words), and read the
@@ -57,12 +57,7 @@ class SkippedHead(Switch, key="lm_head", of=UnreadHead):
         return patches.undo
 
 
-def _head_parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    head = capability(subject, UnreadHead)
-    return named_parts(subject, [head.path]) if head is not None else ()
-
-
-HEAD = SkippedHead.entry(parts=_head_parts)
+HEAD = SkippedHead.entry(parts=parts_at(UnreadHead, lambda head: head.path))
 
 
 # The end of the prefix pass: of its last layer, only keys and values are used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 from strobe.core.measure.sampling import Progress
@@ -20,6 +21,23 @@ class Reporter(Protocol):
 
 class Silent(Reporter):
     """A reporter that shows nothing."""
+
+
+@dataclass
+class Inner:
+    """Passes on how far a part of a study is; its stages after ``words``, without any not at all: the study's stand."""
+
+    reporter: Reporter
+    words: str = ""
+
+    def stage(self, what: str) -> None:
+        """Show it if there are words."""
+        if self.words:
+            self.reporter.stage(f"{self.words}: {what}")
+
+    def progress(self, progress: Progress) -> None:
+        """Show it unchanged."""
+        self.reporter.progress(progress)
 
 
 class Steps:
