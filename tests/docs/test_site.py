@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import html
-import http.server
 import json
 import re
 import string
-import threading
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from support.checks.site_search import pages, search
-from support.suite.browser import Browser
 from support.suite.places import ROOT
 from support.suite.scripts import load_script
 
 from strobe.core.kinds import study_rules
 from strobe.core.slices import commands, kinds
-from strobe.core.treatments.catalogue import own_entries
 
 pytestmark = pytest.mark.slow("the site is built, and read in a browser")
 
@@ -94,15 +87,6 @@ def test_every_limit_that_is_a_flag_is_read_by_a_rule():
     assert read == set(Thresholds.__dataclass_fields__)
 
 
-def test_the_page_on_treatments_tells_of_each_with_its_effect():
-    rows = {}
-    for line in (ROOT / "docs" / "treatments.md").read_text().splitlines():
-        if line.startswith("| `"):
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
-            rows |= dict.fromkeys(re.findall(r"`([\w]+\.?)(?:[A-Z]+)?=", cells[0]), cells[3])
-    assert {entry.key: str(entry.effect) for entry in own_entries()}.items() <= rows.items()
-
-
 def test_the_schema_knows_every_study(site: Path):
     schema = json.loads((site / "reference" / "result.schema.json").read_text())
     assert set(schema["discriminator"]["mapping"]) == set(kinds())
@@ -149,6 +133,8 @@ def test_small_words_of_a_question_find_nothing_by_themselves(site: Path):
 def test_a_flags_own_heading_is_found_first(site: Path):
     headings = {
         "--target-hz": "reference/commands/optimize/#target_hz",
+        "policy.size": "reference/commands/breakdown/#policy.size",
+        "--json": "reference/commands/#json",
         "--held_out": "reference/commands/preflight/#held_out",
         "--fail-on-regression": "reference/commands/diff/#fail_on_regression",
         "--recipe_out": "reference/commands/optimize/#recipe_out",
@@ -164,37 +150,3 @@ def test_the_list_for_assistants_stands_at_the_sites_root(site: Path):
     for link in re.findall(r"\]\(([^)]+)\)", text):
         there = site / link
         assert there.is_file() or (there / "index.html").is_file(), link
-
-
-FOUND_FIRST = {
-    "--target-hz": "reference/commands/optimize/#target_hz",
-    "policy.size": "reference/commands/breakdown/#policy.size",
-    "--json": "reference/commands/#json",
-}
-
-
-@pytest.fixture
-def site_address(site: Path) -> Iterator[str]:
-    """The site's address: a search runs in a worker, which a file may not start."""
-    handler = functools.partial(Silent, directory=str(site))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-class Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *_: object) -> None: ...
-
-
-@pytest.mark.slow("the whole site in a browser")
-def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(site_address: str, browser: Browser):
-    answered = "/match|No/.test(document.querySelector('.md-search-result__meta')?.textContent)"
-    link = re.compile(r'<a href="([^"?#]*)(?:\?[^"#]*)?(#[^"]*)?" class="md-search-result__link"')
-    found = {}
-    for asked in FOUND_FIRST:
-        page = browser.document(f"{site_address}?q={quote(asked)}", answered)
-        # The best page comes with its title, then with its best section.
-        found[asked] = [place.removeprefix(site_address) + section for place, section in link.findall(page)][:2]
-    for asked, first in FOUND_FIRST.items():
-        assert first in found[asked], (asked, found[asked])

@@ -78,29 +78,6 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert "data:video/mp4" in (folder / "report.html").read_text()
 
 
-# Two processes that import torch and LeRobot: 10 s. What they load again must be what was loaded here.
-@pytest.mark.slow("two real processes that import LeRobot")
-def test_two_processes_play_the_same_table(tmp_path, capsys):
-    argv = ["evaluate", *PLAYS, "--steps=1", "--episodes=2"]
-    assert main([*argv, f"--output_dir={tmp_path / 'one'}"]) == 0
-    assert main([*argv, f"--output_dir={tmp_path / 'two'}", "--parallel=2"]) == 0
-    assert "2 processes play episodes side by side" in capsys.readouterr().err
-    asked, *one = map(json.loads, (sole_run(tmp_path / "one") / NAME).read_text().splitlines())
-    again, *two = map(json.loads, (sole_run(tmp_path / "two") / NAME).read_text().splitlines())
-    assert asked == again
-    assert asked["asked"]["threads"] == 1
-    assert {line["concurrent"] for line in two} == {1}
-    for line in (*one, *two):
-        line["reward"] = round(line["reward"], 9)  # pymunk's sets: PushT's last bit is by lot
-        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "concurrent"):
-            del line[name]
-    assert sorted(two, key=lambda line: (line["seed"], line["variant"])) == sorted(
-        one, key=lambda line: (line["seed"], line["variant"])
-    )
-    played: Any = store.load_answer(sole_run(tmp_path / "two"))
-    assert [row.together.success.episodes for row in played.variants] == [2, 2]
-
-
 WRONG = {
     "no simulator": (ACTS, "name the simulator that plays the episodes: --env.type=pusht"),
     "no policy": (["--env.type=pusht"], "name the policy:"),
@@ -118,6 +95,11 @@ WRONG = {
     "launcher": ([*PLAYS, "--launcher=slurm"], "known: local, ray"),
     "cluster": ([*PLAYS, "--ray.address=auto"], "--ray.address needs --launcher=ray"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
+    "steps of a policy that has none": (
+        ["--policy.type=act", "--policy.size=tiny", "--policy.device=cpu", "--env.type=pusht", "--steps=5"],
+        "--steps: the policy type 'act' has no denoising steps",
+    ),
+    "a run that is not there": ([*PLAYS, "--resume=/no/such/run"], "no evaluation to resume at"),
 }
 
 
@@ -128,16 +110,3 @@ def test_what_is_wrong_is_a_line_and_leaves_no_folder(name, tmp_path, capsys):
     err = capsys.readouterr().err
     assert said in err
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_policy_without_denoising_steps_says_so_before_anything_is_played(tmp_path, capsys):
-    argv = ["--policy.type=act", "--policy.size=tiny", "--policy.device=cpu", "--env.type=pusht", "--steps=5"]
-    assert main(["evaluate", *argv, f"--output_dir={tmp_path / 'runs'}"]) == 2
-    assert "--steps: the policy type 'act' has no denoising steps" in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_run_to_go_on_with_must_be_there_and_have_asked_the_same(tmp_path, capsys):
-    argv = ["evaluate", *PLAYS, f"--output_dir={tmp_path}", "--episodes=1"]
-    assert main([*argv, f"--resume={tmp_path / 'none'}"]) == 2
-    assert "no evaluation to resume at" in capsys.readouterr().err

@@ -14,10 +14,8 @@ from support.fakes.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
 from strobe.budget.command import budget
 from strobe.core.errors import UserError
-from strobe.core.measure.agreement import agree
-from strobe.core.measure.guard import Guard, Guards
+from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.results.agreement import Agreement
 from strobe.core.runs import store
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
@@ -423,44 +421,6 @@ def test_another_form_of_what_was_kept_is_not_tried_unless_it_is_the_users_own(p
     plant(replace(both, candidates=lambda _: forms), entry(TIDY, "head"))
     assert outcomes(climb()) == {"skip=one": "kept", "tidy=true": "kept"}
     assert "skip=two" in outcomes(climb(choice=Choice(own=(({"skip": "two"},),))))
-
-
-GUARDS = {
-    "": "write FIGURE>=LIMIT",
-    "cosine": "write FIGURE>=LIMIT",
-    "cosin>=0.9": "did you mean 'cosine'",
-    "cosine<=0.9": "cosine is guarded by >=",
-    "largest_error>=0.1": "largest_error is guarded by <=",
-    "cosine>=high": "'high' is not a number",
-    "cosine>=1.5": "between -1 and 1",
-    "mean_error<=-1": "0 or more",
-    "cosine>=nan": "between -1 and 1",
-    "cosine>=0.9, cosine>=0.8": "given twice",
-}
-
-
-@pytest.mark.parametrize("text", GUARDS)
-def test_a_guard_that_is_none_is_one_line(text):
-    with pytest.raises(UserError, match=GUARDS[text]) as caught:
-        Guard.parse(text)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_guard_says_which_limit_is_overstepped():
-    guard = Guard.parse("cosine >= 0.999, largest-error<=0.01,mean_error<=0.005")
-    assert str(guard) == "cosine>=0.999, largest_error<=0.01, mean_error<=0.005"
-    fine: dict[str, Any] = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
-    assert guard.judge(Agreement(**fine)).outcome == "held"
-    assert (
-        guard.judge(Agreement.model_validate(fine | {"cosine": 0.998999999})).broken_limit
-        == "cosine 0.998999999, limit 0.999"
-    )
-    assert guard.judge(Agreement.model_validate(fine | {"mean_error": 0.02})).words == "mean error 0.02, limit 0.005"
-
-
-def test_no_figure_vouches_for_numbers_that_are_not_finite():
-    broken = agree([torch.zeros(1, 2, 2)], [torch.full((1, 2, 2), float("nan"))])
-    assert "infinite or not a number" in (Guard.parse("largest_error<=1").judge(broken).words or "")
 
 
 def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lerobot.envs.factory import make_env_config
 from support.examples.runs import MACHINE, measurement
+from support.fakes.sleeper import Lines
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
@@ -26,21 +27,13 @@ from strobe.ladder.earlier import Earlier
 from strobe.ladder.episodes import CandidateError, Episodes
 from strobe.ladder.results import OptimizeResult, Try
 from strobe.ladder.runner import ActionGuard, Runs, prepare_checks
-from strobe.ladder.settings import Aim, SilentClimb
+from strobe.ladder.settings import Aim
 from strobe.ladder.trial import Climber
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.results import Episode
 
 VARIANTS = [Variant(BASELINE), Variant("step 1"), Variant("step 2")]
-
-
-class Lines(SilentClimb):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")

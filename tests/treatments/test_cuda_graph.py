@@ -198,14 +198,6 @@ def test_rtc_that_is_turned_on_later_runs_without_the_graph_and_says_so() -> Non
         assert emulated.recorded == 1
 
 
-def test_prefix_and_loop_together() -> None:
-    subject = tiny("pi05")
-    capture = Replayed(WARMUPS)
-    both = (CudaGraph("prefix", capture), CudaGraph("loop", capture))
-    assert all(torch.equal(a, b) for a, b in zip(chunks(subject, *both), chunks(subject), strict=True))
-    assert capture.recorded == 3
-
-
 def test_what_comes_out_is_the_callers_own() -> None:
     subject = tiny("act")
     graph = CudaGraph("chunk", Replayed(WARMUPS))

@@ -153,12 +153,6 @@ def test_nothing_is_left_behind():
     subject.chunk(0)
 
 
-def test_a_policy_acts_as_on_the_cpu():
-    plain = chunks(tiny("pi05"), [], once=True)
-    with EmulatedDevice() as device, device.holding(tiny("pi05")) as subject:
-        assert all(torch.equal(a, b) for a, b in zip(chunks(subject, [], once=True), plain, strict=True))
-
-
 class Faulty(Treatment):
     """A treatment of denoising steps with a fault in it."""
 

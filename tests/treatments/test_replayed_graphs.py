@@ -15,7 +15,6 @@ from support.checks.treatment_block import treat
 from support.devices.emulated_device import EmulatedDevice, Graph
 from support.devices.graph_matrix import Case, exact, judge, observations, rounding, tiny
 from support.devices.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
-from support.devices.replayed_graph import Replayed
 from support.devices.training_pair import all_levers, train_both_ways
 from support.suite.matrix import matrix
 from torch import Tensor
@@ -153,22 +152,3 @@ def test_a_timestep_that_no_table_has_is_no_number_in_a_graph() -> None:
     assert known.tolist() == [[2.0]]
     assert unknown.isnan().all()
     assert index(0.25, "cpu") is None, "on a CPU it is seen, and computed as the policy does"
-
-
-def test_what_a_warm_up_left_is_seen_by_the_replay() -> None:
-    kept: dict[str, Tensor] = {}
-    given = torch.ones(3)
-    made: Any
-    replay, made = Replayed().record(lambda: kept.setdefault("x", given * 2), lambda: kept["x"] + 1, given.device)
-    given.fill_(5)
-    replay()
-    assert made.tolist() == [3, 3, 3], "the product was not captured"
-    replay, made = Replayed().record(lambda: given * 2, lambda: given * 2 + torch.tensor([1.0]), given.device)
-    given.fill_(7)
-    replay()
-    assert made.tolist() == [15, 15, 15]
-
-
-def test_what_waits_for_the_device_cannot_be_captured() -> None:
-    with pytest.raises(RuntimeError, match="waits for the device"):
-        Replayed().record(lambda: None, lambda: torch.ones(1).item(), torch.device("cpu"))

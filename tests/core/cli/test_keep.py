@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,30 +185,6 @@ def test_a_full_disk_anywhere_else_is_one_line_too(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(breakdown.run, "study", study)
     assert main(["breakdown", "--policy.type=act"]) == 2
     assert capsys.readouterr().err == "strobe: no space left on device: /tmp/frames\n"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB; skips where mounting is not allowed."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    asked = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(asked, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("file systems cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_on_a_disk_that_is_really_full(small_disk: Path):
-    with pytest.raises(NotKeptError, match=r"cannot write .*report\.html: no space left on device"):
-        keeping.keep(runs.act(), small_disk, TRACE)  # the page alone takes 2 MB
-    (folder,) = small_disk.iterdir()
-    assert store.load(folder).subject.name == "act"
-    with pytest.raises(NotKeptError, match="cannot save the run in"):
-        keeping.keep(runs.act(), small_disk, TRACE, {"profile.prof": os.urandom(2**20)})
-    assert list(small_disk.iterdir()) == [folder]
 
 
 def test_the_search_for_a_loader_ends_like_the_other_commands(

@@ -17,7 +17,6 @@ from support.suite.places import find_only_run
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
 from strobe.core.runs import store
-from strobe.core.slices import commands
 from strobe.treatments.graphs import graph
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
@@ -105,17 +104,6 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
     assert calls == {"baseline": 10, "as before": 10, "5 steps": 5}
 
 
-@pytest.mark.matrix  # half a minute of compiling; test_models.py compares a compiled backbone
-def test_compare_compiled_says_what_it_cannot_see(tmp_path):
-    code = run("compare", "--policy.type=act", *TINY, "--compile", f"--output_dir={tmp_path}")
-    assert code == 0
-    result = load_stored(CompareResult, find_only_run(tmp_path))
-    compiled = result.measurement("baseline, compiled")
-    assert "torch.compile" in compiled.unseen["backbone"]
-    assert "backbone" not in {c.name for c in compiled.components}
-    assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)
-
-
 WRONG = {
     "unknown command": (["brekdown"], "did you mean 'breakdown'"),
     "no policy": (["breakdown"], "--policy.path"),
@@ -176,15 +164,6 @@ def test_a_warning_of_our_own_is_a_line_without_a_place_in_the_source():
     assert "test_main.py:3" in warnings.formatwarning("another's", UserWarning, __file__, 3)
 
 
-def test_cuda_without_one_is_refused(capsys):
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has one")
-    assert run("breakdown", "--policy.type=act", "--policy.size=tiny", "--device=cuda") == 2
-    assert "cuda" in capsys.readouterr().err
-
-
 def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tmp_path, capsys):
     from strobe.lerobot.policies.loading import load_subject
     from strobe.lerobot.policies.options import PolicyOptions
@@ -195,28 +174,6 @@ def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tm
     subject.loaded.postprocessor.save_pretrained(tmp_path / "checkpoint")
     assert run("breakdown", f"--policy.path={tmp_path / 'checkpoint'}", f"--dataset.root={pusht}") == 2
     assert "observation." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", commands())
-def test_help_teaches(command, capsys):
-    assert run(command, "--help") == 0
-    text = capsys.readouterr().out
-    assert "xamples:" in text
-    assert f"strobe {command}" in text
-
-
-def test_report_and_diff_of_runs(tmp_path, capsys):
-    for name in ("before", "after"):
-        code = run("breakdown", "--policy.type=act", *TINY, f"--output_dir={tmp_path / name}", "--skip_counting")
-        assert code == 0
-    before, after = find_only_run(tmp_path / "before"), find_only_run(tmp_path / "after")
-    (before / "report.html").unlink()
-    capsys.readouterr()
-    assert run("report", str(before)) == 0
-    assert "backbone" in capsys.readouterr().out
-    assert (before / "report.html").exists()
-    assert run("diff", str(before), str(after)) == 0
-    assert "inference" in capsys.readouterr().out
 
 
 # Ctrl-C after the twentieth round, in a process of its own: no other would do for a real signal.

@@ -1,7 +1,6 @@
 """The rules as a whole: their order, their thresholds, those of other packages, and any valid result."""
 
 import math
-from importlib.metadata import EntryPoint
 from typing import Any, get_args
 
 import draccus
@@ -24,7 +23,6 @@ from strobe.core.kinds import advise
 from strobe.core.results.answer import BreakdownResult, CompareResult, Result
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Samples
-from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
 from strobe.lerobot.flags.lazy_flags import kinds
@@ -61,23 +59,6 @@ def test_of_a_comparison_only_the_baseline_is_cut_into_parts():
 
 def test_thresholds_can_be_set_on_the_command_line():
     assert draccus.parse(Thresholds, args=["--backbone_dominates=0.9", "--delays=4"]).backbone_dominates == 0.9
-
-
-def always(result: Result, thresholds: Thresholds) -> list[Finding]:
-    return [Finding(rule="always", level="good", title="Always", found="1 thing", why="It does.")]
-
-
-def never(result: Result, thresholds: Thresholds) -> list[Finding]:
-    raise RuntimeError("broken")
-
-
-def test_another_package_adds_a_rule_and_a_broken_one_is_reported(monkeypatch: pytest.MonkeyPatch):
-    entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in ("always", "never", "missing")]
-    monkeypatch.setattr("strobe.core.findings.rules.entry_points", lambda group: entries)
-    found = {finding.title: finding for finding in advise(result())}
-    assert "Always" in found
-    assert "broken" in found[f"The rule '{__name__}:never' failed"].found
-    assert f"The rule '{__name__}:missing' failed" in found
 
 
 NAMES = ["policy", "preprocessing", "postprocessing", "forward", "backward", "backbone", "encoder", "other"]

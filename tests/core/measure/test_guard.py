@@ -229,6 +229,12 @@ def test_what_is_written_reads_as_it_was(found: dict[str, float], exact: bool) -
         "rms<=0.1, rms<=0.2": "rms is given twice",
         "exactly": "write FIGURE>=LIMIT",
         " , ": "write FIGURE>=LIMIT",
+        "": "write FIGURE>=LIMIT",
+        "cosine<=0.9": "cosine is guarded by >=",
+        "cosine>=1.5": "between -1 and 1",
+        "cosine>=nan": "between -1 and 1",
+        "success_drop>=0.1": "success_drop is guarded by <=",
+        "success_drop<=10": "between 0 and 1",
     }.items(),
 )
 def test_a_wrong_guard_is_one_line(text: str, words: str) -> None:
@@ -240,6 +246,12 @@ def test_a_wrong_guard_is_one_line(text: str, words: str) -> None:
 
 def test_limits_may_be_given_with_their_unit() -> None:
     assert Guard.parse("rms<=0.02σ and worst<=0.2 σ") == Guard.parse("rms<=0.02, worst<=0.2")
+    assert str(Guard.parse("cosine >= 0.999, largest-error<=0.01")) == "cosine>=0.999, largest_error<=0.01"
+
+
+def test_a_figure_has_the_digits_that_tell_it_from_its_limit() -> None:
+    found = make_agreement(cosine=0.998999999)
+    assert describe_broken(Guard.parse("cosine>=0.999"), found) == "cosine 0.998999999, limit 0.999"
 
 
 def test_the_strongest_effect() -> None:

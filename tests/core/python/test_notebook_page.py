@@ -52,17 +52,6 @@ def test_a_comparison_shows_its_headline_findings_and_table():
     assert "Median (ms)" in page
 
 
-def test_names_from_outside_stay_text():
-    result = example_runs.rtc()
-    result = result.model_copy(deep=True)
-    for measurement in result.measurements[1:]:
-        measurement.name = HOSTILE
-    for pair in result.comparisons:
-        pair.candidate = HOSTILE
-    result.title = HOSTILE
-    check_page(notebook.render(compare.outline(result)))
-
-
 def test_the_longest_texts_fit():
     long = HOSTILE * 400
     finding = Finding(rule="x", level="warning", title=long, found=long, why=long, do=long)

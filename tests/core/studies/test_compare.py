@@ -51,14 +51,6 @@ def test_a_variant_that_fails_half_way_leaves_the_subject_as_it_was():
     assert policy.diffusion.num_inference_steps == before
 
 
-def test_training_phases_can_be_compared_too():
-    subject = load_subject(PolicyOptions(type="act", size="tiny"))
-    options = Options(SamplingBudget(iterations=3), batch_size=2, counted=False)
-    result, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
-    assert [m.name for m in result.measurements] == ["a", "b"]
-    assert result.comparisons[0].agreement is None
-
-
 def test_a_loss_that_is_not_finite_gives_no_speed_and_one_finding():
     subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--kl_weight=inf"]))
     options = Options(SamplingBudget(iterations=7), batch_size=2, counted=False)

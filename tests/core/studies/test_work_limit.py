@@ -86,12 +86,6 @@ def options(**more: Any) -> Options:
     return Options(budget, **{"probed": False, "limit": WorkLimit(S), **more})
 
 
-def test_nothing_is_left_out_where_all_is_in_time(clock: Clock) -> None:
-    subject: Any = Sleeper(clock)
-    result, _ = breakdown(subject, ["inference"], options(counted=False))
-    assert not [note for note in result.notes if "the time was used up" in note]
-
-
 def test_slow_rounds_take_the_place_of_the_seconds(clock: Clock) -> None:
     subject: Any = Sleeper(clock)
     subject.ms["vision"] = 60e3  # three rounds take three minutes
