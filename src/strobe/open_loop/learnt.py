@@ -26,6 +26,7 @@ def learn(data: Compared) -> Learnt:
     predicted, recorded = data.predictions.wired, data.recorded_actions()
     effects = [_effect(name, other, data) for name, other in data.predictions.elsewhere.items()]
     away = [_square_distance(chunks, data) for chunks in (predicted, recorded)]
+    start, later = _errors_of_starts(predicted, recorded, data)
     return Learnt(
         spread=_spread(predicted, data),
         recorded_spread=_spread(recorded, data),
@@ -34,6 +35,8 @@ def learn(data: Compared) -> Learnt:
         from_state=rms(away[0]),
         recorded_from_state=rms(away[1]),
         held=paired_error(away[0], away[1], data.episodes),
+        start_rms=start,
+        later_rms=later,
         switches=_switches(predicted, recorded, data),
     )
 
@@ -52,6 +55,13 @@ def _effect(name: str, other: Array, data: Compared) -> InputEffect | None:
     known = np.isfinite(squares).any(axis=(1, 2))
     moved = rms(squares)
     return InputEffect(name=name, moved=moved, frames=int(known.sum())) if moved is not None else None
+
+
+def _errors_of_starts(predicted: Array, recorded: Array, data: Compared) -> tuple[float | None, float | None]:
+    """Return the errors of chunks that begin within an episode's first chunk, and of the others."""
+    squares = data.errors(predicted, recorded)
+    early = np.array([data.recorded.tick(frame) < data.chunk for frame in data.predictions.frames])
+    return rms(squares[early]), rms(squares[~early])
 
 
 def _square_distance(chunks: Array, data: Compared) -> Array:

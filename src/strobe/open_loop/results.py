@@ -62,6 +62,8 @@ class Learnt(Data):
     from_state: Finite | None = optional("σ: from the state to the last action of its chunks")
     recorded_from_state: Finite | None = optional("σ: from the state to the last action of the recorded chunks")
     held: PairedError | None = optional("the first of these two ÷ the second, in pairs over episodes")
+    start_rms: Finite | None = optional("σ: error of chunks that begin within the first chunk of an episode")
+    later_rms: Finite | None = optional("σ: error of the other chunks")
     switches: list[Switch] = many("dimensions that are open or closed")
 
 

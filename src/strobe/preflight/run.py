@@ -9,17 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from strobe.core.errors import UserError, error_line
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.copy import write_copy
 from strobe.lerobot.datasets.fault import DatasetError
+from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.motion.checks import look_at_motion
 from strobe.motion.pictures import decode
-from strobe.motion.series import make_series
+from strobe.motion.results import Motion
+from strobe.motion.series import Column, Series, make_series, read_columns
 from strobe.preflight.findings.wiring import wiring_findings
-from strobe.preflight.fixed_rows import FIXED, describe_fault, fix_rows
 from strobe.preflight.lag import PolicyRun, add_first_action, lags, measured_call_time
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
@@ -33,14 +36,13 @@ from strobe.preflight.wiring.robot import Connected
 from strobe.version import __version__
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from strobe.core.measure.sampling import Progress
     from strobe.lerobot.datasets.numbers import Numbers
     from strobe.lerobot.datasets.recording import Recording
     from strobe.lerobot.policies.checkpoints import ReadNames
     from strobe.open_loop.run import Frames
 
+FIXED = frozenset({"spikes", "wraps"})  # checks whose faults a copy can be without
 NO_WORSE = 0.02  # R²: two predictions that differ by no more are equally good
 
 
@@ -304,3 +306,53 @@ def _delete_copy(result: PreflightResult, target: Path, why: str) -> None:
 
 def _share(share: float) -> str:
     return f"{max(share, 0.0):.2f}"
+
+
+# A copy of a data set is without spikes and wraps.
+
+
+def fix_rows(series: Series) -> dict[str, np.ndarray]:
+    """Return the vectors that have spikes or wraps without them, (frames, dimensions) each.
+
+    A spike becomes a line between the rows around it. A joint that wraps goes on over whole turns: in each episode
+    around the turn where it mostly is, its action in the turn of its state.
+    """
+    columns = {name: read_columns(series, name) for name in series.vectors}
+    found = {
+        name: np.stack([each.clean for each in some], axis=1).astype(series.vectors[name].dtype)
+        for name, some in columns.items()
+        if any(len(each.spikes) or len(each.wraps) for each in some)
+    }
+    for joint, turn in _find_turns(series, columns).items():
+        sides = [found[name][:, series.names[name].index(joint)] for name in (STATE, ACTION)
+                 if name in found and joint in series.names[name]]  # fmt: skip
+        if sides:
+            _bring_to_one_turn(sides, turn, series.bounds)
+    return found
+
+
+def _find_turns(series: Series, columns: Mapping[str, list[Column]]) -> dict[str, float]:
+    return {
+        name: column.turn
+        for vector, some in columns.items()
+        for name, column in zip(series.names[vector], some, strict=True)
+        if len(column.wraps)
+    }
+
+
+def _bring_to_one_turn(sides: list[np.ndarray], turn: float, bounds: list[tuple[int, int]]) -> None:
+    first, others = sides[0], sides[1:]
+    middle = float(np.angle(np.exp(2j * np.pi * first / turn).mean())) * turn / (2 * np.pi)
+    for start, end in bounds:
+        first[start:end] -= turn * np.round((np.median(first[start:end]) - middle) / turn)
+        for other in others:
+            other[start:end] -= turn * np.round(np.median(other[start:end] - first[start:end]) / turn)
+
+
+def describe_fault(before: Motion, after: Motion | None) -> str | None:
+    """Return why a copy is not sound, in words: a fault is there still, or a new one; None if it is."""
+    named = {each.check for each in after.found} if after is not None else set()
+    if left := sorted(named & FIXED):
+        return f"its rows still have {' and '.join(left)}"
+    new = sorted(named - {each.check for each in before.found})
+    return f"its rows would have another fault: {', '.join(new)}" if new else None

@@ -128,6 +128,8 @@ def _learnt(learnt: Learnt) -> Table:
         ("its chunks differ from frame to frame by", learnt.spread, learnt.recorded_spread),
         ("two calls on one frame differ by", learnt.noise, None),
         ("from the state to the last action of a chunk", learnt.from_state, learnt.recorded_from_state),
+        ("its error in the first chunk of an episode", learnt.start_rms, None),
+        ("its error later", learnt.later_rms, None),
         *((f"another frame's {each.name} changes its actions by", each.moved, None) for each in learnt.inputs),
     ]
     columns: Columns[tuple[str, float | None, float | None]] = [
