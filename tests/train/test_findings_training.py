@@ -139,7 +139,8 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "an adapter of which nothing is known": ("", adapter_result(not_judged=4)),
         "an adapter that is not applied": ("adapter-not-applied", adapter_result(applied=False, layers=0)),
         "accumulation": ("accumulation-ignored", input_result(accumulation=4)),
-        "workers that start slowly": ("slow-start", input_result(startup_ms=700)),
+        "a transform without effect": (
+            "transforms-idle", input_result(transforms=["noise", "hue"], transforms_idle=["noise"])),
         "workers that start at once": ("", input_result(startup_ms=100)),
         "a lower limit": ("slow-decoding", training_result(data_share=0.05), Thresholds(data_bound=0.04)),
         "a higher limit": ("", starved_result(), Thresholds(data_bound=0.6)),

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from support.builders.training_run import arguments, rules, run_training
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
 from strobe.core.report import markdown
+from strobe.lerobot.datasets.images import find_idle_transforms
 from strobe.train.results import TrainedOn
 from strobe.train.run import WatchOptions, train
 
@@ -115,6 +117,30 @@ def test_a_stream_that_ignores_the_episodes_is_told_from_files_that_do_not(data,
     assert fired == {"episodes-not-asked", "accumulation-ignored"}
     assert (found.not_asked, found.frames_distinct, found.accumulation) == ([1, 2], 24, 4)
     assert found.never_came == [], "an epoch has 24 frames, and the seventh batch is of the second"
+
+
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_transforms_that_return_bytes_unchanged_are_named(data: Path, as_bytes: bool):
+    """As LeRobot 0.7.0's notes say of 0.6.1: seven transforms return uint8 images as they came."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    from lerobot.transforms.transforms import ImageTransformConfig, ImageTransforms, ImageTransformsConfig
+
+    kinds = {"noise": "GaussianNoise", "shadow": "RandomShadow", "hue": "ColorJitter", "never": "RandomHorizontalFlip"}
+    settings = {"hue": {"hue": 0.3}, "never": {"p": 0.0}}
+    tfs = {name: ImageTransformConfig(type=kind, kwargs=settings.get(name, {})) for name, kind in kinds.items()}
+    transforms = ImageTransforms(ImageTransformsConfig(enable=True, tfs=tfs))
+
+    class Films(LeRobotDataset):
+        """Images as lerobot-train reads those of videos."""
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            item = super().__getitem__(index)
+            name = "observation.images.top"
+            return item | {name: (item[name] * 255).to(torch.uint8)}
+
+    made = (Films if as_bytes else LeRobotDataset)("local/tiny", root=data, image_transforms=transforms)
+    assert find_idle_transforms(made) == (["noise", "shadow"] if as_bytes else [])
+    assert made.image_transforms is transforms
 
 
 def test_a_stream_without_workers_reads_nothing(data, tmp_path):

@@ -25,7 +25,6 @@ MAX_OPTIMIZER = 0.4
 MAX_CHECKPOINTS = 0.05  # share of the planned training
 MAX_EVALUATIONS = 0.2  # share of the planned training
 MAX_HOST = 0.2  # share of the time on the host, outside the policy
-STRAGGLER = 0.1  # excess time of a rank over the others
 MAX_COMMUNICATION = 0.2  # averaging gradients
 LOW_MFU = 0.3  # forward and backward reach less: PaLM's appendix B lists 21 to 46 % for large tuned trainings
 
@@ -227,7 +226,7 @@ def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 
 def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     step, share = _step(result), result.training.shares.get("host", 0.0)
-    if step is None or share < MAX_HOST:
+    if step is None or share < MAX_HOST or result.training.straggler is not None:  # waiting for it is such work too
         return
     named = {c.name: c.share for c in step.components if c.depth <= 2 and c.name in HOST}
     if ranked := sorted(named.items(), key=lambda part: -part[1]):
@@ -249,10 +248,9 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     if step_ms <= 0:
         return
     slowest = max(all_ranks, key=lambda rank: rank.own_ms)
-    others = [rank for rank in all_ranks if rank is not slowest]
-    late = slowest.own_ms - fmean(rank.own_ms for rank in others)
-    if late >= STRAGGLER * step_ms:
-        part, more = _slowest_part(slowest, others)
+    if (found := result.training.straggler) is not None:
+        slowest, late = found
+        part, more = _slowest_part(slowest, [rank for rank in all_ranks if rank is not slowest])
         yield warning(
             rule="straggler",
             title=f"The other ranks wait for rank {slowest.rank}",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import ms, percent
 from strobe.core.results import units
-from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.train.results import TrainResult
 
 FAR = 0.1  # a statistic that lies farther off is of other data; in the data's own spread
@@ -89,6 +88,21 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         )
 
 
+def idle_transforms(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """Image transforms that change no image."""
+    found = result.training.trained_on
+    if found is not None and found.transforms_idle:
+        names = units.join_names(found.transforms_idle)
+        yield warning(
+            rule="transforms-idle",
+            title=f"Image transforms change nothing: {names}",
+            found=f"Applied many times to an image of the data set, which is read as uint8, {names} returned it "
+            "unchanged. The same image in floating point was changed.",
+            why="The policy never sees what these were to show it, and the loss does not tell.",
+            do="Use a LeRobot from 0.7 on, or transforms of torchvision, such as ColorJitter.",
+        )
+
+
 def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     found = result.training.trained_on
     if found is not None and found.accumulation > 1:
@@ -103,26 +117,8 @@ def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def startup(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
-    found = result.training.trained_on
-    step = next((m for m in result.measurements if m.phase == "training step"), None)
-    if found is None or found.startup_ms is None or step is None:
-        return
-    share = found.startup_ms / max(sum(step.samples.warmup) + sum(step.samples.values), 1e-9)
-    if share >= MAX_STARTUP:
-        yield info(
-            rule="slow-start",
-            title=f"Worker start-up is {percent(share)} of this short run",
-            found=f"{ms(found.startup_ms)} passed before a worker began to load.",
-            why="It comes once. The rate above leaves the warm-up out; a rate over the whole run would be too low.",
-            do="Ignore it, or record longer: --steps=100 after the --.",
-        )
-
-
 def _list_episodes(episodes: list[int]) -> str:
-    return ", ".join(map(str, episodes[:SHOWN])) + (
-        f", {len(episodes) - SHOWN:,} more" if len(episodes) > SHOWN else ""
-    )
+    return units.join_names([str(each) for each in episodes], SHOWN)
 
 
-RULES = (statistics, unrequested_episodes, missing, adapter, accumulation, startup)
+RULES = (statistics, unrequested_episodes, missing, adapter, idle_transforms, accumulation)

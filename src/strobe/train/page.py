@@ -76,7 +76,9 @@ def answers(result: TrainResult) -> list[str]:
         sentences.append(f"{step}{_utilisation(training.mfu)}.")
     sentences.append(_plan(training, counted))
     theirs = result.command[result.command.index("--") + 1 :] if "--" in result.command else []
-    if training.bound == "data":
+    if training.straggler is not None:
+        pass  # what this process waits for is another rank
+    elif training.bound == "data":
         sentences.append(f"Next: strobe dataloader -- {shlex.join(theirs) or '…'}")
     elif training.bound == "compute":
         policy = frame.pick_flags(theirs, ("--policy.type", "--policy.path"))
@@ -88,6 +90,10 @@ def answers(result: TrainResult) -> list[str]:
 
 
 def _limit(training: Training, share: float) -> str:
+    if training.straggler is not None:
+        rank, late = training.straggler
+        share = f"{100 * late / rank.step_ms:.0f} %"
+        return f"Bound by rank {rank.rank}: the other ranks wait for it for up to {share} of a step."
     gain = f"at most {100 * training.data_share:.0f} %" if training.data_share >= 0.005 else "nothing"
     return {
         "data": f"Data-bound: faster data loading would gain up to {100 * training.data_share:.0f} %.",
@@ -277,6 +283,8 @@ def _input_rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str
     yield "adapter", "none" if found.adapter is None else _adapter(found.adapter)
     names = found.transforms
     yield "image transforms", "off" if names is None else f"at most {found.transforms_each} of {', '.join(names)}"
+    if found.transforms_idle:
+        yield "image transforms that change nothing", ", ".join(found.transforms_idle)
 
 
 def _seen_frames_text(found: TrainedOn) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Literal
 
 from pydantic import Field
@@ -44,6 +45,9 @@ class LoaderPart(Data):
     ms: Finite = Field(description="mean per batch")
     share: Finite = Field(description="share of loading, 0 to 1")
     waiting: Finite | None = optional("lower bound of the share in which the worker's process used no CPU, 0 to 1")
+
+
+STRAGGLER = 0.1  # excess time of a rank over the others, in steps
 
 
 class Rank(Data):
@@ -109,6 +113,9 @@ class TrainedOn(Data):
     resumed: Resumed | None = None
     adapter: Adapter | None = None
     transforms: list[str] | None = optional("image transforms in use; None: off")
+    transforms_idle: list[str] = many(
+        "those that return the data set's images unchanged, and change the same images as floating point"
+    )
     transforms_each: int = Field(default=0, description="most transforms that an image gets")
 
 
@@ -156,6 +163,15 @@ class Training(Data):
     overhead: Finite = Field(description="share of the steps that recording took, computed from its price here")
     loader_overhead: Finite | None = optional("share of the workers' loading that recording took")
     error: str | None = optional("the error that ended the run early, in a line")
+
+    @property
+    def straggler(self) -> tuple[Rank, float] | None:
+        """The rank that the others wait for, and by how many milliseconds its own work in a step is longer."""
+        if len(self.ranks) < 2:
+            return None
+        slowest = max(self.ranks, key=lambda rank: rank.own_ms)
+        late = slowest.own_ms - fmean(rank.own_ms for rank in self.ranks if rank is not slowest)
+        return (slowest, late) if late > 0 and late >= STRAGGLER * fmean(r.step_ms for r in self.ranks) else None
 
 
 class TrainResult(Result):

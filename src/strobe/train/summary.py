@@ -17,6 +17,7 @@ from strobe.core.results.subject import Ceiling
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Timeline
 from strobe.core.timeline.timeline import Section
+from strobe.lerobot.datasets.images import find_idle_transforms
 from strobe.train import figures as measure
 from strobe.train import loader_probes
 from strobe.train import watch as loop
@@ -279,6 +280,7 @@ def record_inputs(
         found.transforms = list(getattr(transforms, "transforms", {})) or [type(transforms).__name__]
         chosen = getattr(given.image_transforms, "max_num_transforms", len(found.transforms))
         found.transforms_each = min(chosen, len(found.transforms))
+        found.transforms_idle = find_idle_transforms(dataset)
     _add_frames(found, watch, None if asked is None else {int(episode) for episode in asked}, epochs)
     return found
 

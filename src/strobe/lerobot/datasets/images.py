@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ SAME = 0.5  # steps of 255: two images whose blocks differ by no more are the sa
 FLAT = 4.0  # steps of 255: an image whose blocks differ by less is of one colour
 MOVED = 0.1  # share of a joint's spread: the arm has moved between two images
 FROZEN = 3  # times in a row that the image is the same while the arm has moved
+TRIES = 16  # applications of a random transform
 IMAGES = 100  # images that statistics are made from
 
 
@@ -144,3 +146,32 @@ def image_statistics(read: Recording, camera: str) -> Statistics:
             every = max(1, min(image.shape[:2]) // 100)  # as LeRobot thins large images
             seen.append(image[::every, ::every].reshape(-1, image.shape[2]))
     return compute_statistics(np.concatenate(seen).astype(np.float32) / 255) if seen else {}
+
+
+def find_idle_transforms(dataset: Any) -> list[str]:
+    """Return the image transforms that change no image of ``dataset`` as it is read, but change it in floating point.
+
+    Seven transforms of LeRobot 0.6.1 return uint8 images unchanged, and lerobot-train reads videos as uint8. One that
+    is random and rare may change neither, and is not judged. A streamed data set is not looked at.
+    """
+    import torch
+
+    transforms = getattr(dataset, "image_transforms", None)
+    named, camera = getattr(transforms, "transforms", None), next(iter(dataset.meta.camera_keys), None)
+    if not isinstance(named, Mapping) or camera is None or not hasattr(dataset, "set_image_transforms"):
+        return []
+    dataset.set_image_transforms(None)
+    try:
+        image = dataset[0][camera]
+    finally:
+        dataset.set_image_transforms(transforms)
+    if image.is_floating_point():
+        return []
+    with torch.random.fork_rng(devices=[]):
+        return [
+            name for name, each in named.items() if not _changes(each, image) and _changes(each, image.float() / 255)
+        ]
+
+
+def _changes(transform: Any, image: Any) -> bool:
+    return any(not transform(image).equal(image) for _ in range(TRIES))
