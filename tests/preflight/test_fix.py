@@ -17,6 +17,7 @@ from support.builders.stage import (
     Tensors,
     Wired,
     another_version,
+    remove_normaliser,
     weights_called,
 )  # fmt: skip
 
@@ -47,7 +48,7 @@ def move_statistics_to_weights(stage: Wired) -> None:
 PLANTED: dict[str, Plant] = {
     "inert": INERT, "missing": MISSING, "not numbers": NOT_NUMBERS, "of other data": OF_OTHER_DATA,
     "in the weights": move_statistics_to_weights, "compiled": weights_called("_orig_mod."),
-    "another version": another_version,
+    "another version": another_version, "no normaliser": remove_normaliser,
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from support.builders.stage import (
     Wired,
     another_version,
     change_json,
+    remove_normaliser,
     statistics,
     weights_called,
 )  # fmt: skip
@@ -86,13 +86,6 @@ def set_normalisation(mode: str, names: tuple[str, str], low: float, high: float
                     statistics(kind, f"{feature}.{name}", end)(stage)
 
     return plant
-
-
-def remove_normaliser(stage: Wired) -> None:
-    def change(read: dict[str, Any]) -> dict[str, Any]:
-        return read | {"steps": [step for step in read["steps"] if "norm_map" not in step["config"]]}
-
-    change_json(stage.policy / "policy_preprocessor.json", change)
 
 
 def add_old_buffers(stage: Wired) -> None:

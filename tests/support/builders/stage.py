@@ -283,3 +283,10 @@ def _grey() -> bytes:
     import cv2
 
     return cv2.imencode(".png", np.full((SIZE, SIZE, 3), 128, np.uint8))[1].tobytes()
+
+
+def remove_normaliser(stage: Wired) -> None:
+    def change(read: dict[str, Any]) -> dict[str, Any]:
+        return read | {"steps": [step for step in read["steps"] if "norm_map" not in step["config"]]}
+
+    change_json(stage.policy / "policy_preprocessor.json", change)

@@ -134,7 +134,7 @@ def _fix_processors(
     data = _dataset_statistics(recorded, wiring) if recorded is not None else {}
     unnormalised = any(each.level == "danger" for each in wiring.differences)
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None or unnormalised:
-        statistics = _inside(checkpoint) or data
+        statistics = _inside(checkpoint) or {**data, **_of_processors(checkpoint)}
         if not statistics:
             return []
         _copy_weights(checkpoint, target)  # LeRobot wants the whole checkpoint
@@ -164,6 +164,17 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
             if feature is not None:
                 statistics.setdefault(feature, {})[statistic] = opened.get_tensor(name).astype(np.float32)
     return statistics
+
+
+def _of_processors(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
+    """Return the statistics that the processors have: feature → statistic → numbers."""
+    return {
+        name: {key: np.array(values, np.float32).reshape((-1, 1, 1) if "image" in name else (-1,))
+               for key, values in known.items() if None not in values and key != "count"}
+        for processor in (checkpoint.preprocessor, checkpoint.postprocessor) if processor is not None
+        for each in processor.normalisers
+        for name, known in each.statistics.items()
+    }  # fmt: skip
 
 
 def _dataset_statistics(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
