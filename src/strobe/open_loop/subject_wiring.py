@@ -62,6 +62,7 @@ class SubjectWiring:
     Args:
         state: the inputs' name for the state; None for a policy without.
         cameras: the inputs' name of each image that the policy takes → the policy's name.
+        environment: the inputs' names for states of the environment, such as an object's place.
         words: whether the policy reads its prompt.
         tasks: the data set's, in words.
         names_actions: whether the policy's config has ``action_feature_names``.
@@ -70,6 +71,7 @@ class SubjectWiring:
     recorded: RecordedActions
     state: str | None
     cameras: dict[str, str]
+    environment: list[str]
     words: bool
     tasks: list[str]
     of_state: VectorWiring
@@ -79,7 +81,8 @@ class SubjectWiring:
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs that a policy may look at or not."""
-        return [*([self.state] if self.state else []), *self.cameras, *(["task"] if self.words else [])]
+        own = [self.state] if self.state else []
+        return [*own, *self.environment, *self.cameras, *(["task"] if self.words else [])]
 
 
 def subject_wiring(subject: PolicySubject) -> SubjectWiring:
@@ -100,6 +103,9 @@ def subject_wiring(subject: PolicySubject) -> SubjectWiring:
         recorded=recorded_actions(frames, state or OBS_STATE),
         state=state,
         cameras={offered[name]: name for name in images},
+        environment=[
+            offered[name] for name, feature in taken.items() if feature.type is FeatureType.ENV and name in offered
+        ],
         words=InputFacts.from_family(subject.family).reads_words
         or any("tokenizer" in type(step).__name__.lower() for step in steps),
         tasks=_tasks(frames.meta),

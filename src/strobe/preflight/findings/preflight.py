@@ -64,10 +64,11 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Findin
             )
 
 
-def explains_little(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
+def explains_little(result: PreflightResult, thresholds: Thresholds) -> Iterator[Finding]:
     part = result.open_loop.whole if result.open_loop is not None else None
     if part is None or _any_claimed(result) or part.episodes < FEWEST_EPISODES or gives_one_chunk(result.open_loop):
         return
+    ignored = list(ignored_inputs(result, thresholds))
     for name in ("hold still", "the last action", "the mean action"):
         error = next((each for each in part.naive if each.name == name), None)
         if error is not None and error.paired is not None and _is_no_better(error.paired, than_mean=name == NAIVEST):
@@ -79,7 +80,9 @@ def explains_little(result: PreflightResult, _: Thresholds) -> Iterator[Finding]
                 "action dimension). No other wiring that Strobe tried predicts the actions better.",
                 why="The policy was not trained on data like this, or for too short a time, or its wiring differs in "
                 "a way that Strobe does not try. On the robot it would not do its task.",
-                do="Name the data that the policy was trained on, with --dataset.root=FOLDER.",
+                do="Find out why it does not look at the input named above."
+                if ignored
+                else "Name the data that the policy was trained on, with --dataset.root=FOLDER.",
                 evidence={"explained": part.explained},
             )
             return
@@ -205,22 +208,19 @@ def gives_one_chunk(loop: OpenLoop | None) -> bool:
 def one_chunk(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     loop = result.open_loop
     if loop is not None and loop.learnt is not None and gives_one_chunk(loop):
+        moves = ", ".join(f"{each.name} {each.moved:.2g} σ" for each in loop.learnt.inputs)
         yield warning(
             rule="learnt-one-chunk",
             title="The policy gives nearly the same chunk for all observations",
             found=f"Its chunks on {loop.frames} frames differ by {loop.learnt.spread:.2g} σ, the recorded ones by "
-            f"{loop.learnt.recorded_spread:.2g} σ.{_describe_inputs(loop.learnt)}",
+            f"{loop.learnt.recorded_spread:.2g} σ."
+            f"{f' With another frame’s input its actions change by: {moves}.' if moves else ''}",
             why="The loss may fall all the same, down to that of the mean motion. On the robot the arm makes one "
             "motion, wherever the object is.",
             do="Look at the training: whether the loss fell below that of a constant, whether images and states were "
             "normalised, whether the learning rate was too high, and whether the vision encoder was frozen.",
             evidence={"spread": loop.learnt.spread, "recorded": loop.learnt.recorded_spread},
         )
-
-
-def _describe_inputs(learnt: Learnt) -> str:
-    moves = [f"{each.name} {each.moved:.2g} σ" for each in learnt.inputs]
-    return f" With another frame's input its actions change by: {', '.join(moves)}." if moves else ""
 
 
 def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
@@ -233,9 +233,10 @@ def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     ignored = [name for name in ignored if name != "task" or several]
     if not ignored:
         return
+    poor = loop.whole is not None and loop.whole.explained < WELL
     others = ", ".join(f"{each.name} {each.moved:.2g} σ" for each in loop.learnt.inputs if each.name not in ignored)
     blind = bool(cameras) and set(cameras) <= set(ignored)
-    yield (warning if blind or "task" in ignored else info)(
+    yield (warning if poor or blind or "task" in ignored else info)(
         rule="learnt-ignores",
         title=f"The policy does not look at {'any camera' if blind else units.join_names(ignored)}",
         found=f"With another frame's {units.join_names(ignored)} its actions change by less than {LOOKED:g} σ"

@@ -52,7 +52,6 @@ def missing_normaliser(wiring: Wiring) -> Iterator[Finding]:
 
 
 def other_processors(wiring: Wiring) -> Iterator[Finding]:
-    """Steps that are missing or moved, and modes that config.json does not name."""
     for make, level in ((warning, "warning"), (info, "info")):
         if found := [f"{each.place}: {each.found}" for each in wiring.differences if each.level == level]:
             yield make(
