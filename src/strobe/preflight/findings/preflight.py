@@ -8,7 +8,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, good, info, warning
 from strobe.loops.results.motion import JointJump
-from strobe.open_loop.results import LOOKED, HypothesisKind, Learnt, NaiveName, OpenLoop, PairedError, Switch
+from strobe.open_loop.results import LOOKED, HypothesisKind, NaiveName, OpenLoop, PairedError, Switch
 from strobe.preflight.findings.order import BEYOND
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import share_beyond
@@ -250,9 +250,7 @@ def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
 
 def copies_state(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     learnt = result.open_loop.learnt if result.open_loop is not None else None
-    held = learnt.held if learnt is not None else None
-    if held is not None and held.smaller and held.ratio < HOLDS:
-        assert learnt is not None
+    if learnt is not None and (held := learnt.held) is not None and held.smaller and held.ratio < HOLDS:
         yield warning(
             rule="learnt-holds-still",
             title="The policy sends the position that the arm already has",
