@@ -170,7 +170,7 @@ def _read(root: Path, episodes: list[int] | None = None) -> int:
 
 
 def test_a_whole_dataset_has_no_fault(whole: Path) -> None:
-    assert finder.search(whole).told == []
+    assert finder.search(whole).sentences == []
     assert finder.stopping(whole) is None
 
 
@@ -179,7 +179,7 @@ def test_what_lerobot_cannot_read_is_told_in_a_line_and_left_out_by_the_flag(nam
     change, words = STOPS[name]
     root = broken.copy_dataset(whole, tmp_path / "data set")
     change(root)
-    (fault, told), *_ = finder.search(root).told
+    (fault, told), *_ = finder.search(root).sentences
     assert fault.stops
     assert [word for word in words if word not in told] == []
     assert "\n" not in told
@@ -188,7 +188,7 @@ def test_what_lerobot_cannot_read_is_told_in_a_line_and_left_out_by_the_flag(nam
     if (flag := re.search(r"--dataset\.episodes=\[([\d,]+)\]", told)) is not None:
         others = [int(episode) for episode in flag[1].split(",")]
         assert _read(root, others) == len(others) * FRAMES
-        assert finder.search(root, episodes=others).told == []
+        assert finder.search(root, episodes=others).sentences == []
 
 
 @pytest.mark.parametrize("name", READ_ALL_THE_SAME)
@@ -237,7 +237,7 @@ def test_what_nobody_foresaw_in_a_dataset_is_no_traceback(whole: Path, tmp_path:
 def test_frames_that_are_listed_and_cannot_be_decoded_are_found_once_reading_fails(whole: Path, tmp_path: Path) -> None:
     root = broken.copy_dataset(whole, tmp_path / "data")
     _noise(root)
-    assert finder.search(root).told == []
+    assert finder.search(root).sentences == []
     assert re.search(
         rf"{VIDEO} is damaged after \d+ frames, in episode \d .+--dataset\.episodes=\[0", str(finder.stopping(root))
     )
@@ -248,7 +248,7 @@ def test_faults_of_one_kind_are_told_together_and_a_file_of_the_hub_s_is_fetched
     for row in (20, 40):
         broken.number(root, "action", row, np.nan)
     broken.shorten_video(root, 40)
-    (stop, short), (note, numbers) = finder.search(root, "me/arm").told
+    (stop, short), (note, numbers) = finder.search(root, "me/arm").sentences
     assert stop.stops
     assert not note.stops
     assert f"hf download me/arm {VIDEO} --repo-type=dataset --local-dir={root}" in short
@@ -256,7 +256,7 @@ def test_faults_of_one_kind_are_told_together_and_a_file_of_the_hub_s_is_fetched
 
 
 def test_a_look_ends_in_time(whole: Path) -> None:
-    assert finder.search(whole, seconds=0).told == []
+    assert finder.search(whole, seconds=0).sentences == []
 
 
 def _act() -> Any:

@@ -158,7 +158,7 @@ def _glance(watch: TrainingWatch) -> list[str]:
         return []
     given = config.dataset
     found = finder.search(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
-    return [text for _, text in found.told]
+    return [text for _, text in found.sentences]
 
 
 def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str | None:

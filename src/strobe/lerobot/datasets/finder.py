@@ -35,7 +35,7 @@ class Search:
     unread: list[str]
 
     @property
-    def told(self) -> list[tuple[Fault, str]]:
+    def sentences(self) -> list[tuple[Fault, str]]:
         """The faults, each with its sentence."""
         return [(fault, sentence(fault, self.chosen)) for fault in self.faults]
 
@@ -99,7 +99,7 @@ def note_dataset_faults(
     Raises:
         UserError: a fault stops LeRobot. The run would fail later, at the first affected frame.
     """
-    faults = search(root, named, episodes, tolerance_s=tolerance_s).told
+    faults = search(root, named, episodes, tolerance_s=tolerance_s).sentences
     if faults and faults[0][0].stops:
         raise UserError(f"the dataset at {root} is broken: {faults[0][1]}")
     return [f"the dataset at {root}: {text}" for _, text in faults]
@@ -121,7 +121,7 @@ def stopping(
         about: the episode that could not be read, if known.
     """
     found = search(root, named, episodes, tolerance_s=tolerance_s, seconds=SEARCH_S, decode=True)
-    stops = [(fault, text) for fault, text in found.told if fault.stops]
+    stops = [(fault, text) for fault, text in found.sentences if fault.stops]
     stops.sort(key=lambda entry: about is not None and about not in entry[0].episodes)
     return f"the dataset at {root} is broken: {stops[0][1]}" if stops else None
 
