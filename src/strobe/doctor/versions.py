@@ -85,16 +85,11 @@ def judge_version(name: str, version: str, tested: str, required: Requirement | 
     # Local parts (2.11.0+cu128) and patch releases are the same for us.
     if here.release[:2] == known.release[:2]:
         return _check(name, "holds", f"{version}; tested: {tested}", "", "")
-    if here > known:
-        means = (
-            "Newer than the version that Strobe was tested with: probes that do not fit say so, and the figures "
-            "are valid."
-        )
-    else:
-        means = (
-            "Older than the version that Strobe was tested with, and allowed: probes that do not fit say so, and "
-            "the figures are valid."
-        )
+    age, allowed = ("Newer", "") if here > known else ("Older", ", and allowed")
+    means = (
+        f"{age} than the version that Strobe was tested with{allowed}: probes that do not fit say so, and the figures "
+        "are valid."
+    )
     return _check(
         name, "doubtful", f"{version}; tested: {tested}", means, f"pip install '{name}=={tested}' if in doubt"
     )

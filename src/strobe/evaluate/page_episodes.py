@@ -57,7 +57,11 @@ def _time(played: PairedEpisodes) -> str:
     if played.time is None:
         return ""
     before = (
-        "success is undecided; " if played.undecided else "it succeeds less often; " if played.kind == "worse" else ""
+        "success is undecided; "
+        if played.is_undecided
+        else "it succeeds less often; "
+        if played.kind == "worse"
+        else ""
     )
     return f" Time to task: {before}{played.candidate} {time_in_words(played.time)}."
 

@@ -207,6 +207,6 @@ class PairedEpisodes(Data):
     sentence: str = Field(description="the verdict in words, with its numbers")
 
     @property
-    def undecided(self) -> bool:
+    def is_undecided(self) -> bool:
         """Whether success is what they are judged by, and is left open."""
         return self.by == "success" and self.kind in ("no difference shown", "too few")

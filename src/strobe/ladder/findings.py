@@ -255,7 +255,7 @@ def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
 
 def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     for paired in result.episodes:
-        if paired.undecided and paired.possible_drop > MAX_POSSIBLE_DROP:
+        if paired.is_undecided and paired.possible_drop > MAX_POSSIBLE_DROP:
             yield info(
                 rule="episodes-say-little",
                 title=f"After {len(paired.pairs)} paired episodes success may still be "

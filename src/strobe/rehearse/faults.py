@@ -30,6 +30,9 @@ class Fault:
     after: int = 0
     count: int | None = 1
 
+    def __init_subclass__(cls, name: str) -> None:
+        cls.name = name
+
     def __post_init__(self) -> None:
         name = self.instruction
         if name is not None and name not in INSTRUCTIONS:
@@ -44,75 +47,56 @@ class Fault:
         return self.servo is None or self.servo == servo
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lost(Fault):
+class Lost(Fault, name="lost"):
     """The answer never comes, though the servo executed the request."""
 
-    name: ClassVar[str] = "lost"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Corrupt(Fault):
+class Corrupt(Fault, name="corrupt"):
     """The answer's checksum is wrong."""
 
-    name: ClassVar[str] = "corrupt"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Short(Fault):
+class Short(Fault, name="short"):
     """The answer's last byte is missing."""
 
-    name: ClassVar[str] = "short"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Late(Fault):
+class Late(Fault, name="late"):
     """All answers to the request reach the host ``seconds`` later: a hiccup of the adapter or of the host."""
 
-    name: ClassVar[str] = "late"
     seconds: float = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow(Fault):
+class Slow(Fault, name="slow"):
     """The servo takes ``seconds`` longer to answer, and those behind it in a sync read wait."""
 
-    name: ClassVar[str] = "slow"
     seconds: float = 0.01
     count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorBits(Fault):
+class ErrorBits(Fault, name="error-bits"):
     """The answer's error byte has ``bits``; 0 for those of an overload. The servo goes on as before."""
 
-    name: ClassVar[str] = "error-bits"
     bits: int = 0
     instruction: str | None = None
     count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dead(Fault):
+class Dead(Fault, name="dead"):
     """The servo neither hears nor answers."""
 
-    name: ClassVar[str] = "dead"
     instruction: str | None = None
     count: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Restart(Fault):
+class Restart(Fault, name="restart"):
     """The servo loses power for a moment before it answers: torque off, unsaved registers forgotten."""
 
-    name: ClassVar[str] = "restart"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Unplugged(Fault):
+class Unplugged(Fault, name="unplugged"):
     """The adapter leaves the host: the terminal hangs up."""
-
-    name: ClassVar[str] = "unplugged"
 
 
 FAULTS: dict[str, type[Fault]] = {
