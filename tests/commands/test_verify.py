@@ -9,10 +9,8 @@ import pytest
 from support.checks.presence import require_value
 from support.fakes.progress_log import ProgressSeen
 
-from strobe.core.cli import live
 from strobe.core.cli import main as cli
 from strobe.core.measure.guard import Guards
-from strobe.core.measure.sampling import Progress
 from strobe.core.report.verify import answers
 from strobe.core.results.answer import VerifyResult
 from strobe.core.results.recipe import Recipe
@@ -127,16 +125,6 @@ def test_where_time_is_short_fewer_observations_are_looked_at_and_the_answer_say
     result = verify(subject, found, "fast.yaml", recipe_guards(found), count=5, passes=1, seconds=1e-3)
     assert [check.agreement.distinct for check in result.checks] == [4]
     assert any(sentence.startswith("4 of 5 observations were compared") for sentence in answers(result))
-
-
-def test_a_log_is_told_how_far_it_is_too(monkeypatch, capsys):
-    monkeypatch.setattr(live, "FIRST_S", 0.0)
-    with live.Live() as shown:
-        shown.stage("its exact part")
-        for done in (1, 2):
-            shown.progress(Progress(done, 8, 1.0, 3.0, "chunks"))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[1:] == ["… its exact part: 1 of 8 chunks, about 3 s left"], "and then now and then"
 
 
 def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reused_treatment):

@@ -5,17 +5,11 @@ Another package's rules name the answers that they are for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
-from support.checks.golden import golden
-from support.examples import runs, sweeps
-from support.examples.findings_results import make_measurement, result
-from support.examples.ladder import make_climb
-from support.examples.loader import starving_loader
-from support.examples.sameness import make_verification
+from support.checks.golden import BY_STUDY
 
 from strobe.budget.results import Budget
 from strobe.core import kinds, slices
@@ -24,56 +18,20 @@ from strobe.core.findings.rules import declare_answers
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.finding import Finding
 from strobe.core.results.units import plain
-from strobe.history.diff_command import diff
-from strobe.history.history_command import history
+from strobe.core.runs import store
 from strobe.sweep.results import Sweep
-from strobe.train.results import Training, TrainResult
-
-
-def make_train_result() -> TrainResult:
-    training = Training(
-        batch_size=8, workers=0, steps=20, run_steps=20, planned_steps=100, samples_per_s=80, planned_hours=1,
-        bound="compute", data_share=0, overhead=0,
-    )  # fmt: skip
-    return result(make_measurement({}, name="training step", phase="training step"), of=TrainResult, training=training)
-
-
-ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
-    "breakdown": runs.act,
-    "compare": runs.rtc,
-    "train": make_train_result,
-    "preflight": lambda: golden("preflight-robot"),
-    "rollout": lambda: golden("rollout"),
-    "replay": lambda: golden("replay"),
-    "optimize": make_climb,
-    "verify": make_verification,
-    "evaluate": lambda: golden("evaluate-button"),
-    "evaluate results": lambda: golden("judged"),
-    "trials": lambda: golden("trials"),
-    "tune": lambda: golden("tune"),
-    "sweep": sweeps.square,
-    "dataloader": starving_loader,
-    "budget": lambda: golden("budget"),
-    "doctor": lambda: golden("doctor"),
-    "trace": lambda: golden("trace"),
-    "server": lambda: golden("server"),
-    "history": lambda: history(
-        [runs.make_run("one", runs.act()), runs.make_run("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))],
-        "runs",
-    ),
-    "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
-}
+from strobe.train.results import TrainResult
 
 
 def test_every_answer_that_can_be_kept_has_a_kind():
-    assert set(slices.kinds()) == set(ONE_OF_EACH)
+    assert set(slices.kinds()) == set(BY_STUDY)
     for study, kind in slices.kinds().items():
         assert slices.load(kind.answer).model_fields["study"].default == study
 
 
-@pytest.mark.parametrize("study", ONE_OF_EACH)
+@pytest.mark.parametrize("study", BY_STUDY)
 def test_every_kind_is_shown_and_judged(study: str):
-    answer = ONE_OF_EACH[study]()
+    answer = store.load_answer(BY_STUDY[study])
     assert answer.study == study
     assert kinds.document(answer).answers[0] == plain(kinds.headline(answer))
     assert any(kinds.figures(answer).values()) == (study != "doctor")  # a self-check is a line of words
@@ -129,10 +87,11 @@ BROKEN = {f"The rule '{__name__}:breaks' failed"}
     ],
 )
 def test_another_packages_rule_runs_on_the_answers_that_it_is_for(study, titles, monkeypatch: pytest.MonkeyPatch):
-    answer = ONE_OF_EACH[study]()
+    answer = store.load_answer(BY_STUDY[study])
     alone = kinds.advise(answer)
     entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in RULES]
     monkeypatch.setattr("strobe.core.findings.rules.entry_points", lambda group: entries)
     found = kinds.advise(answer)
     assert {finding.title for finding in found} - {finding.title for finding in alone} == titles
+    assert all("broken" in finding.found for finding in found if finding.title in BROKEN)
     assert len(found) == len(alone) + len(titles), "a rule that fails costs no other's finding"

@@ -247,11 +247,3 @@ def test_commits_of_one_run_are_its_history(tmp_path, capsys):
     assert main(["history", str(tmp_path), "--git"]) == 0
     assert "149 → 122 ms over 2 runs" in capsys.readouterr().out
     assert main(["history", str(tmp_path / "none"), "--git"]) == 2
-
-
-@pytest.mark.matrix
-def test_the_page_draws_each_trend_in_a_browser(browse):
-    dom = browse(kinds.page(history(name_runs(*days(*CALM, 121)), "runs")))
-    assert 'data-settled="true"' in dom
-    assert "data-errors" not in dom
-    assert "From run to run" in dom

@@ -134,13 +134,6 @@ def test_integers_are_offered_where_the_machine_is_faster_in_them_and_they_were_
     assert "--allow=lossy" not in way()
 
 
-def test_the_page_draws_the_ladder_in_a_browser(browse):
-    dom = browse(kinds.page(make_climb(target_hz=10.0)))
-    assert 'data-settled="true"' in dom
-    assert "data-errors" not in dom
-    assert "Milliseconds per step, by part" in dom
-
-
 def test_a_median_whose_interval_straddles_the_target_has_no_digits_of_a_miss():
     result = make_climb(target_hz=10.0)
     result.measurements[-1].samples.summary.interval = Interval(low=88.0, high=149.0)

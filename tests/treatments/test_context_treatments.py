@@ -9,14 +9,13 @@ import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_gflop
 from support.checks.treatment_block import treat
 from support.suite.matrix import matrix
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.measure.accounting import Accounting
-from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.patch import find_replacements
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
@@ -51,14 +50,8 @@ def trace(owner: PolicySubject) -> list[Any]:
 
 
 def gflop(owner: PolicySubject, *treatments: Treatment) -> float:
-    undo = Variant("it", treatments).apply(owner)
-    accounting = Accounting()
-    try:
-        with Attached(owner.hooks("inference", 1)):
-            accounting.run(lambda: owner.chunk(0))
-    finally:
-        undo()
-    return accounting.accounts[("iteration", "policy")].gflop
+    with treat(owner, Variant("it", treatments)):
+        return part_gflop(owner, "policy")
 
 
 @pytest.mark.parametrize(("kind", "spec"), matrix(EACH, keep=2))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.builders.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_short_subject, load_tiny_subject
 from support.checks.treatment_block import treat
 from support.suite.matrix import matrix
 from torch import Tensor, nn
@@ -109,16 +109,9 @@ class Small(Abilities):
         return [Hook(vision, "forward", "vision tower"), Hook(vision.norm, "forward", "norm of the tower")]
 
 
-FEW_STEPS = {
-    "pi05": ["--dtype=bfloat16", "--num_inference_steps=2"],
-    "smolvla": ["--num_steps=2"],
-    "diffusion": ["--num_inference_steps=2"],
-}
-
-
 @functools.cache
-def load_short_subject(kind: str) -> Any:
-    return load_tiny_subject(kind, *FEW_STEPS.get(kind, []), cameras=1)
+def load_few_steps(kind: str) -> Any:
+    return load_short_subject(kind, *(["--dtype=bfloat16"] if kind == "pi05" else []), cameras=1)
 
 
 def run(subject: Any, *treatments: Any, index: int = 0) -> Any:
@@ -275,7 +268,7 @@ def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("kind", "part", "below"), matrix([("act", "model.encoder", ("bf16",)), ("pi05", VISION, ())]))
 def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> None:
-    subject = load_short_subject(kind)
+    subject = load_few_steps(kind)
     before, plain = state(subject.module), subject.call("inference")(0)
     treatments = [*map(Precision, below), PartInEngine("openvino", part)]
     got = run(subject, *treatments)
@@ -288,7 +281,7 @@ def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> Non
 
 @pytest.mark.slow("an engine in a whole comparison")
 def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
-    subject = load_short_subject("act")
+    subject = load_few_steps("act")
     able = engine.ENGINES["openvino"]().precisions(torch.device("cpu"))
     precision = "bf16" if "bf16" in able else "fp32"
     variants = [Variant("baseline"), Variant("engine", (PartInEngine("openvino", "model.encoder", precision),))]
@@ -335,7 +328,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
 )
 def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, ...]) -> None:
     """Two builds of real architectures each, which take most of the 10 s."""
-    subject = load_short_subject(kind)
+    subject = load_few_steps(kind)
     plain = [run(subject, index=index) for index in range(2)]
     engines = [PartInEngine("openvino", part, "fp32") for part in parts]
     spread = torch.stack(plain).std()
@@ -359,18 +352,18 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, .
 def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
     entry = catalogue.find_entry("engine")
     found = {
-        spec["engine.part"]: entry.parts(load_short_subject("pi05"), spec)
-        for spec in entry.candidates(load_short_subject("pi05"))
+        spec["engine.part"]: entry.parts(load_few_steps("pi05"), spec)
+        for spec in entry.candidates(load_few_steps("pi05"))
     }
     assert found == {
         VISION: ("vision tower",),
         LANGUAGE: ("prefix KV cache",),
         EXPERT: ("denoise step", "action expert"),
     }
-    subject = load_short_subject("smolvla")
+    subject = load_few_steps("smolvla")
     parts = {spec["engine.part"] for spec in entry.candidates(subject)}
     assert parts == {"model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"}
-    assert {spec["engine.part"] for spec in entry.candidates(load_short_subject("act"))} >= {
+    assert {spec["engine.part"] for spec in entry.candidates(load_few_steps("act"))} >= {
         "model.backbone",
         "model.encoder",
     }
@@ -427,7 +420,7 @@ def test_an_engine_can_be_built_around_another_one() -> None:
 def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
     with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes depend on values of its inputs"):
-        run(load_short_subject("vla_jepa"), part)
+        run(load_few_steps("vla_jepa"), part)
     assert "def forward" not in capfd.readouterr().err, "torch's graph"
 
 

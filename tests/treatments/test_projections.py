@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.builders.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_short_subject
 from support.checks.treatment_block import treat
 from support.fakes.module_subject import Bare
 from support.suite.matrix import matrix
@@ -25,13 +25,7 @@ from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.layers.projections import FusedProjections
 from strobe.treatments.numbers.precision import Precision
 
-STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps"}
-
-
-@functools.cache
-def tiny(kind: str) -> PolicySubject:
-    steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
-    return load_tiny_subject(kind, *steps)  # type: ignore[return-value]
+tiny = functools.cache(load_short_subject)
 
 
 def chunk(subject: PolicySubject, *treatments: Treatment, index: int = 0) -> Tensor:

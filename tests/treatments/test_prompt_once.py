@@ -11,12 +11,11 @@ import torch
 from lerobot.policies.wall_x import modeling_wall_x
 from lerobot.policies.wall_x.qwen_model import qwen2_5_vl_moe
 from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_gflop
 from support.checks.treatment_block import treat
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import Accounting
-from strobe.core.timeline.probe import Attached
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_cache import PromptOnce
 
@@ -68,21 +67,14 @@ def test_actions_are_the_same(wide: PolicySubject, tasks: list[str] | None) -> N
 
 
 def test_the_language_model_does_a_quarter_of_its_work(subject: PolicySubject) -> None:
-    def gflop() -> float:
-        accounting = Accounting()
-        with Attached(subject.hooks("inference", 1)):
-            accounting.run(lambda: subject.chunk(0))
-        return sum(a.gflop for path, a in accounting.accounts.items() if path[-1] == "language model")
-
     treatment = PromptOnce()
     treatment.apply(subject)()
-    before = gflop()
-    undo = treatment.apply(subject)
-    subject.chunk(1)  # the first of all tries whether it is exact
-    after = gflop()
-    undo()
+    before = part_gflop(subject, "language model")
+    with treat(subject, treatment):
+        subject.chunk(1)  # the first of all tries whether it is exact
+        after = part_gflop(subject, "language model")
     assert 0 < after < before / 4
-    assert gflop() == before
+    assert part_gflop(subject, "language model") == before
 
 
 def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, monkeypatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.builders.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_short_subject
 from support.checks.treatment_block import treat
 from support.suite.matrix import matrix
 from torch import nn
@@ -34,18 +34,11 @@ VISION = f"{JOINT}.paligemma.model.vision_tower"
 EXPERT = f"{JOINT}.gemma_expert"
 
 
-FEW_STEPS = {
-    "pi05": ["--dtype=bfloat16", "--num_inference_steps=2"],
-    "smolvla": ["--num_steps=2"],
-    "diffusion": ["--num_inference_steps=2"],
-}
-
-
 @cache
-def load_short_subject(kind: str) -> Any:
+def load_few_steps(kind: str) -> Any:
     if kind == "vjepa2":
         return load_model(ModelOptions(type=kind, size="tiny"))
-    return load_tiny_subject(kind, *FEW_STEPS.get(kind, []))
+    return load_short_subject(kind, *(["--dtype=bfloat16"] if kind == "pi05" else []))
 
 
 def run(subject: Any, *treatments: Any) -> Any:
@@ -63,7 +56,7 @@ def state(module: nn.Module) -> list[Any]:
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla", "act", "diffusion", "vjepa2"]))
 def test_real_architectures_stay_close_and_come_back(kind: str) -> None:
-    subject = load_short_subject(kind)
+    subject = load_few_steps(kind)
     before, plain = state(subject.module), subject.call("inference")(0)
     for treatments in ((Quantised("int8"),), (Quantised("int8", "weights"),), (Precision("bf16"), Quantised("int8"))):
         got = run(subject, *treatments)
@@ -75,7 +68,7 @@ def test_real_architectures_stay_close_and_come_back(kind: str) -> None:
 
 
 def test_the_products_are_of_integers_and_the_weights_weigh_a_byte() -> None:
-    subject, treatment = load_short_subject("vjepa2"), Quantised("int8", part="encoder")
+    subject, treatment = load_few_steps("vjepa2"), Quantised("int8", part="encoder")
     linear = sum(m.weight.numel() for m in subject.module.encoder.modules() if isinstance(m, nn.Linear))
     rows = sum(m.weight.shape[0] for m in subject.module.encoder.modules() if isinstance(m, nn.Linear))
     before = weight_bytes(subject.module)
@@ -92,7 +85,7 @@ def test_the_products_are_of_integers_and_the_weights_weigh_a_byte() -> None:
 
 
 def test_a_part_alone_and_what_is_left_as_it_is() -> None:
-    subject = load_short_subject("pi05")
+    subject = load_few_steps("pi05")
     treatment = Quantised("int8", part=EXPERT)
     undo = treatment.apply(subject)
     held = {name for name, p in subject.module.named_parameters() if type(p).__name__ == "QuantisedWeight"}
@@ -108,12 +101,12 @@ def test_a_part_alone_and_what_is_left_as_it_is() -> None:
     assert traits.layers == len(held)
     assert "action_out_proj" in str(traits.left_out)
     act = Quantised("int8")
-    act.apply(load_short_subject("act"))()
+    act.apply(load_few_steps("act"))()
     assert "attentions" in str(act.traits().left_out)
 
 
 def test_pi_asks_a_layer_for_its_dtype_and_is_told_what_it_was() -> None:
-    subject = load_short_subject("pi05")
+    subject = load_few_steps("pi05")
     layer = subject.module.get_submodule(f"{JOINT}.paligemma.model.language_model.layers.0.self_attn.q_proj")
     for treatments, dtype in (((), torch.bfloat16), ((Precision("fp32"),), torch.float32)):
         undo = Variant("v", (*treatments, Quantised("int8"))).apply(subject)
@@ -122,7 +115,7 @@ def test_pi_asks_a_layer_for_its_dtype_and_is_told_what_it_was() -> None:
 
 
 def test_weights_that_changed_are_quantised_again() -> None:
-    subject, treatment = load_short_subject("vjepa2"), Quantised("int8")
+    subject, treatment = load_few_steps("vjepa2"), Quantised("int8")
     weight = subject.module.encoder.layer[0].mlp.fc1.weight
     first, kept = run(subject, treatment), weight.detach().clone()
     with torch.no_grad():
@@ -252,7 +245,7 @@ def test_compiled_too() -> None:
 def test_fp8_with_scales_from_the_subjects_own_observations(monkeypatch: pytest.MonkeyPatch) -> None:
     # torch multiplies float8 on a CPU too, for tests; what is left out here is the question for the device.
     monkeypatch.setattr(quantise, "require_fp8", lambda device: None)
-    subject = load_short_subject("pi05")
+    subject = load_few_steps("pi05")
     before, plain = state(subject.module), subject.call("inference")(0)
     monkeypatch.setattr(quantise, "CALIBRATED", 3)
     for form in ("static", "dynamic", "weights"):
@@ -287,12 +280,12 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match=REFUSED[text]) as refused:
-        Variant("v", catalogue.compose(catalogue.parse(text))).apply(load_short_subject("pi05"))
+        Variant("v", catalogue.compose(catalogue.parse(text))).apply(load_few_steps("pi05"))
     assert "\n" not in str(refused.value)
 
 
 def test_precision_on_top_and_a_second_time() -> None:
-    subject = load_short_subject("vjepa2")
+    subject = load_few_steps("vjepa2")
     with pytest.raises(UserError, match=r"has quantised weights .*whose precision is fixed"):
         run(subject, Quantised("int8"), Precision("bf16"))
     with pytest.raises(UserError, match="quantised already"):
@@ -302,13 +295,13 @@ def test_precision_on_top_and_a_second_time() -> None:
 def test_candidates_are_where_linear_layers_are() -> None:
     entry = catalogue.find_entry("int8")
     for kind, paths in (("pi05", 3), ("vjepa2", 1), ("diffusion", 0)):
-        specs = entry.candidates(load_short_subject(kind))
+        specs = entry.candidates(load_few_steps(kind))
         assert len([spec for spec in specs if "int8.part" in spec]) == paths, kind
         for spec in specs:
-            Variant("v", (catalogue.make(spec),)).apply(load_short_subject(kind))()
+            Variant("v", (catalogue.make(spec),)).apply(load_few_steps(kind))()
             if "int8.part" in spec:
-                assert entry.parts(load_short_subject(kind), spec)
-    assert catalogue.find_entry("fp8").candidates(load_short_subject("pi05")) == []
+                assert entry.parts(load_few_steps(kind), spec)
+    assert catalogue.find_entry("fp8").candidates(load_few_steps("pi05")) == []
 
 
 @pytest.mark.gpu

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_gflop
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import Accounting
-from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_inputs import PresentViews
@@ -51,19 +50,12 @@ def test_actions_are_the_same(wide: PolicySubject, tasks: list[str]) -> None:
 
 def test_the_third_view_of_two_cameras_costs_nothing() -> None:
     subject = load()
-
-    def gflop(part: str) -> float:
-        accounting = Accounting()
-        with Attached(subject.hooks("inference", 1)):
-            accounting.run(lambda: subject.chunk(0))
-        return sum(account.gflop for path, account in accounting.accounts.items() if path[-1] == part)
-
-    before = {part: gflop(part) for part in ("vision tower", "language model")}
+    before = {part: part_gflop(subject, part) for part in ("vision tower", "language model")}
     undo = PresentViews().apply(subject)
-    assert gflop("vision tower") == pytest.approx(2 / 3 * before["vision tower"])
-    assert gflop("language model") < before["language model"]
+    assert part_gflop(subject, "vision tower") == pytest.approx(2 / 3 * before["vision tower"])
+    assert part_gflop(subject, "language model") < before["language model"]
     undo()
-    assert gflop("vision tower") == before["vision tower"]
+    assert part_gflop(subject, "vision tower") == before["vision tower"]
 
 
 def test_it_is_offered_where_a_view_is_empty() -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from support.builders.tiny_policies import load_tiny_subject
+from support.checks.family_checks import part_gflop
 from support.checks.treatment_block import treat
 from support.suite.matrix import matrix
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import Accounting
-from strobe.core.timeline.probe import Attached
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.sampling import Words
@@ -59,16 +58,8 @@ def test_each_task_is_read_once_and_acted_on_as_ever(kind: str) -> None:
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_later_chunks_do_no_work_for_the_words(kind: str) -> None:
     owner, treatment = tiny(kind), WordsOnce()
-
-    def gflop() -> float:
-        accounting = Accounting()
-        with Attached(owner.hooks("inference", 1)):
-            accounting.run(lambda: owner.chunk(0))
-        return sum(a.gflop for path, a in accounting.accounts.items() if path[-1] == "text encoder")
-
-    undo = treatment.apply(owner)
-    first, later = gflop(), gflop()
-    undo()
+    with treat(owner, treatment):
+        first, later = (part_gflop(owner, "text encoder") for _ in range(2))
     assert first > 0
     assert later == 0
 

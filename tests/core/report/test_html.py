@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from support.checks.golden import ALL
+from support.checks.golden import BY_STUDY
 from support.checks.renderings import count_plots, drop_content_policy, poison_texts, root
 from support.examples import runs
 from support.suite.browser import Browse
@@ -17,7 +17,6 @@ from strobe.core import kinds
 from strobe.core.report.charts import Plot
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
-from strobe.history.diff_command import diff
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():
@@ -48,20 +47,16 @@ def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
     assert "data-errors" not in root(dom)
 
 
-@pytest.mark.matrix
-def test_a_difference_draws_both_runs(browse: Browse):
-    dom = browse(kinds.page(diff(runs.act(), runs.act(), judge=runs.judge)))
-    assert "data-errors" not in root(dom)
-    assert count_plots(dom) == 4
+DRAWN = sorted(BY_STUDY, key=lambda study: study not in ("optimize", "sweep"))  # the first two are drawn each time
 
 
-@pytest.mark.matrix
-def test_a_rollout_draws_its_course(browse: Browse):
-    result = store.load_answer(next(file for file in ALL if file.parent.name == "rollout"))
-    dom = browse(kinds.page(result))
+@pytest.mark.slow("pages of other kinds in a browser", each_change=True)
+@pytest.mark.parametrize("study", matrix(DRAWN, keep=2))
+def test_a_page_of_each_kind_draws_all_its_plots(study: str, browse: Browse):
+    answer = store.load_answer(BY_STUDY[study])
+    dom = browse(kinds.page(answer).replace('<details class="section">', '<details class="section" open>'))
     assert "data-errors" not in root(dom)
-    assert count_plots(dom) == sum(len(plots) for plots in kinds.figures(result).values())
-    assert all(title in dom for title in ("tick (ms)", "actions queued", "call (ms)", "age (ms)"))
+    assert count_plots(dom) == sum(map(len, kinds.figures(answer).values()))
 
 
 @pytest.mark.slow("a page in two colour schemes")

@@ -18,7 +18,6 @@ from support.examples.sameness import (
     make_verification,
     yardstick,
 )
-from support.suite.browser import Browse
 
 from strobe.core import kinds
 from strobe.core.report import sameness, verify
@@ -112,11 +111,3 @@ def spread_ladder() -> OptimizeResult:
         one.agreement, one.guard = make_agreement(joints(0.004, gripper=0.0125)), GUARD
     result.yardsticks = [yardstick("reordered sums", 3e-7)]
     return result
-
-
-@pytest.mark.matrix
-def test_the_page_draws_it(browse: Browse):
-    dom = browse(kinds.page(make_verification()))
-    assert "data-errors" not in dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
-    assert dom.count('<div class="plot js-plotly-plot"') == 2
-    assert "executed: the first 8" in dom

@@ -14,7 +14,6 @@ from support.examples import any_result
 
 from strobe.core.results.traits import Traits, TreatmentTraits
 from strobe.core.runs import store
-from strobe.core.slices import kinds
 
 
 def find_lost_places(before: Any, after: Any, where: str = "") -> Iterator[str]:
@@ -29,11 +28,6 @@ def find_lost_places(before: Any, after: Any, where: str = "") -> Iterator[str]:
             yield from find_lost_places(one, other, f"{where}[{index}]")
     elif before != after:
         yield f"{where}: {before!r:.60} became {after!r:.60}"
-
-
-def test_every_kind_of_answer_has_a_result_on_disk():
-    studies = {json.loads(file.read_bytes())["study"] for file in ALL}
-    assert set(kinds()) == studies
 
 
 @pytest.mark.parametrize("file", ALL, ids=result_name)

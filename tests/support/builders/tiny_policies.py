@@ -18,6 +18,15 @@ def load_tiny_subject(kind: str, *overrides: str, inputs: Any = None, **fields: 
     return load_subject(options, inputs or InputOptions(**fields))
 
 
+def load_short_subject(kind: str, *overrides: str, **fields: Any) -> Any:
+    """Load a tiny policy of ``kind`` as a subject, with two denoising steps where it has such."""
+    from strobe.core.families.capabilities import LiveFields
+    from strobe.core.families.registry import find_family
+
+    steps = LiveFields.from_family(find_family(kind)).steps
+    return load_tiny_subject(kind, *([f"--{steps}=2"] if steps else []), *overrides, **fields)
+
+
 def build(kind: str, *overrides: str, size: Size = "tiny", seed: int = 0) -> tuple[Any, Any, Any]:
     """A policy of ``kind`` with synthetic inputs: (config, inputs, loaded)."""
     from strobe.lerobot.policies import inputs, lerobot_policies

@@ -45,3 +45,11 @@ def require_the_same_actions_under_probes(subject: PolicySubject) -> None:
     assert bool(bare.isfinite().all())
     other = subject.act(subject.observation(2), subject.seed + 1)  # with the same noise
     assert not torch.equal(bare, other), "the policy looks at nothing"
+
+
+def part_gflop(subject: PolicySubject, name: str) -> float:
+    """Return the GFLOP of a chunk in the parts of this name."""
+    accounting = Accounting()
+    with Attached(subject.hooks("inference", 1)):
+        accounting.run(lambda: subject.chunk(0))
+    return sum(account.gflop for path, account in accounting.accounts.items() if path[-1] == name)

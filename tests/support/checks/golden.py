@@ -6,6 +6,7 @@ series in it are thinned to the ticks, parts and cells that its figures need.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.suite.places import TESTS as TESTS
 EXAMPLES = sorted((TESTS.parent / "docs" / "examples").glob("*/result.json"))
 GOLDEN = sorted((TESTS / "golden").glob("*/result.json"))
 ALL = [*EXAMPLES, *GOLDEN]
+BY_STUDY = {str(json.loads(file.read_bytes())["study"]): file for file in ALL}  # one result of each study
 
 
 def result_name(file: Path) -> str:

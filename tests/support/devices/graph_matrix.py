@@ -17,7 +17,6 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import find_family, list_types_having
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import PROCESS, Treatment, Variant
@@ -26,11 +25,10 @@ from strobe.lerobot.policies.varied_checks import PROMPTS
 from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
-from support.builders.tiny_policies import load_tiny_subject
+from support.builders.tiny_policies import load_short_subject
 from support.devices.emulated_device import EmulatedDevice, Graph
 
 VISITS = (0, 1, 0, 2, 1)  # of observations
-STEPS = 2  # denoising steps
 HORIZON, DELAY = 6, 2  # of Real-Time Chunking
 WARMUPS = 2
 # A policy whose whole call no graph can hold, by what it looks at: the operator and the line that say so.
@@ -99,9 +97,7 @@ def possible_graphs(kind: str) -> list[Names]:
 @cache
 def tiny(kind: str) -> PolicySubject:
     """A tiny policy on the CPU, of few denoising steps."""
-    field = LiveFields.from_family(find_family(kind)).steps
-    steps = [f"--{field}={STEPS}"] if field else []
-    return load_tiny_subject(kind, *steps, image_size=(64, 64))
+    return load_short_subject(kind, image_size=(64, 64))
 
 
 @cache
