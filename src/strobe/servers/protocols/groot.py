@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, override
 from urllib.parse import urlsplit
 
 import numpy as np
+import zmq
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
+from strobe.servers.figures import Trip
 from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode
 from strobe.servers.protocols.observations import STATE, STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.wire import (
@@ -28,11 +30,9 @@ from strobe.servers.protocols.wire import (
     Wire,
     connection_error_reason,
 )
-from strobe.servers.results import FaultKind
 
 if TYPE_CHECKING:
     from strobe.core.subjects.subject import Observation
-    from strobe.core.timeline.layers import Call
 
 PING_MS = 1000
 MOST_ASKED = 2**27  # bytes of an observation that a server may ask for
@@ -53,9 +53,7 @@ class GrootWire(Wire):
     protocol = "GR00T"
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        import zmq
-
-        self._zmq, self._url, self._timeout_ms = zmq, url, round(timeout_s * 1e3)
+        self._url, self._timeout_ms = url, round(timeout_s * 1e3)
         self._context = zmq.Context()
         self._wait_ms = round(min(CONNECT_S, timeout_s) * 1e3)
         self._look_for_a_listener()
@@ -84,7 +82,6 @@ class GrootWire(Wire):
             raise UserError(f"cannot connect to {self._url}: {connection_error_reason(error)}") from None
 
     def _open(self) -> None:
-        zmq = self._zmq
         self._socket = self._context.socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
@@ -111,11 +108,14 @@ class GrootWire(Wire):
         except ValueError as error:
             raise UserError(f"{self._url} does not speak GR00T's protocol: {error_line(error, 120)}") from None
 
-    @override
-    def close(self) -> None:
+    def _close_socket(self) -> None:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
+
+    @override
+    def close(self) -> None:
+        self._close_socket()
         self._context.term()
 
     @override
@@ -199,54 +199,45 @@ class GrootWire(Wire):
         begun = time.perf_counter_ns()
         self._socket.send(encode({"endpoint": "ping"}))
         if not self._socket.poll(PING_MS):
-            self._reopen()
+            self._close_socket()
+            self._open()
             return None
         self._socket.recv()
         return (time.perf_counter_ns() - begun) / 1e6
 
-    def _reopen(self) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(0)
-        self._socket.close(0)
-        self._open()
-
     @override
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         begun = time.perf_counter_ns()
-
-        def make_error(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
-            return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6, over=over)
-
         data = self.encode(observation)
         encoded = time.perf_counter_ns()
         self._socket.send(data)
         limit = f"TimeoutError: no answer within {self._timeout_ms / 1e3:g} s"
-        if not self._came(make_error):
-            if not self._came(make_error):
-                raise make_error("silent", f"{limit}, and none in as much time again", over=True)
-            raise make_error("slow", limit, over=True)
+        if not self._came():
+            if not self._came():
+                raise CallFailedError("silent", f"{limit}, and none in as much time again")
+            raise CallFailedError("slow", limit)
         message = self._socket.recv()
         received = time.perf_counter_ns()
         try:
             answer = decode(message)
         except ValueError as error:
-            raise make_error("undecodable", error_line(error)) from None
+            raise CallFailedError("undecodable", error_line(error)) from None
         decoded = time.perf_counter_ns()
         if isinstance(answer, dict) and "error" in answer:
-            raise make_error("error", f"RuntimeError: Server error: {error_line(answer['error'], 200)}")
-        took = (encoded - begun, received - encoded, decoded - received)
-        return Exchange(*took, len(data), len(message), *_extract_actions(answer))
+            raise CallFailedError("error", f"RuntimeError: Server error: {error_line(answer['error'], 200)}")
+        trip = Trip.from_ns(begun, encoded, received, decoded)
+        return Exchange(trip, len(data), len(message), *_extract_actions(answer))
 
-    def _came(self, failed: Call) -> bool:
+    def _came(self) -> bool:
         """Wait for an answer as long as one call may take. Raises CallFailedError where the connection ends."""
-        poller = self._zmq.Poller()
-        poller.register(self._socket, self._zmq.POLLIN)
-        poller.register(self._monitor, self._zmq.POLLIN)
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
         ready = dict(poller.poll(self._timeout_ms))
         if self._socket in ready:
             return True
         if ready:
-            raise failed("closed", "ConnectionResetError: the connection ended before the answer", over=True)
+            raise CallFailedError("closed", "ConnectionResetError: the connection ended before the answer")
         return False
 
 
