@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from support.examples.findings_results import approve_findings
 
-from strobe.core.kinds import advise, document
+from strobe.core.kinds import advise
 from strobe.core.results.data import Quantiles
 from strobe.servers.figures import Trip, action_age, parts, summarize_times
 from strobe.servers.results import DroppedObservations, ImageEncoding, ImageSent, ServerAnswer, ServerFault
@@ -138,13 +138,3 @@ def test_a_fault_is_explained_with_the_servers_own_client(protocol: str, kind: A
     findings = {each.rule: each for each in advise(make_answer(protocol=protocol, faults=[fault]))}
     finding = findings[f"server-{kind.replace(' ', '-')}"]
     assert not [other for other in {*PROTOCOLS} - {protocol} if f"{other}'s" in finding.why + finding.do]
-
-
-def test_the_network_is_accused_only_if_pings_explain_the_time() -> None:
-    slow = Trip(encode=1, away=100, decode=1, server=10)
-    for ping, head in ((80.0, "The network takes"), (5.0, "not explained by the server's own clock")):
-        answer = make_answer(slow, ping=ping)
-        (found,) = [each for each in advise(answer) if each.rule == "server-network"]
-        assert head in found.title
-        assert head in document(answer).answers[0]
-    assert "not explained by the server's own clock" in document(make_answer(slow)).answers[0]

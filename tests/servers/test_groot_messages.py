@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.core.errors import UserError
-from strobe.servers.protocols.groot import GrootWire
-from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode
+from strobe.servers.protocols.groot import ArrayForm, GrootWire, Modality, decode, encode
 from strobe.servers.protocols.observations import ObservationOptions, Source
 
 NUMBERS = arrays.arrays(

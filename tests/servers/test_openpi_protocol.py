@@ -144,12 +144,8 @@ def test_an_address_is_taken(url: str):
 
 @pytest.mark.parametrize(
     ("url", "module", "name"),
-    [
-        ("ws://robot:8000", "websockets", "websockets"), ("ws://robot:8000", "msgpack", "msgpack"),
-        ("tcp://robot:5555", "zmq", "pyzmq"), ("tcp://robot:5555", "msgpack", "msgpack"),
-        ("grpc://robot:8080", "grpc", "grpcio"),
-    ],
-)  # fmt: skip
+    [("ws://a:1", "websockets", "websockets"), ("tcp://a:1", "zmq", "pyzmq"), ("grpc://a:1", "grpc", "grpcio")],
+)
 def test_a_missing_package_is_named_with_its_extra(url: str, module: str, name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{name}: pip install '.*\[remote\]'"):

@@ -117,7 +117,7 @@ def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """The part of a round trip that the server's own clock does not explain: as far as it is known, the network's."""
+    """The part of a round trip that the server's own clock does not explain: the network's, where that is known."""
     part, trip = answer.part("network"), _judged_trip(answer)
     if part is None or trip is None or answer.sent_bytes is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -19,7 +19,7 @@ TRIES = 5
 _Form = Callable[[np.ndarray], Any]
 
 
-def images(observation: Mapping[str, Any]) -> list[ImageSent]:
+def images(observation: Mapping[str, object]) -> list[ImageSent]:
     """Return the images of ``observation``: arrays whose last three dimensions are those of an image."""
     return [
         ImageSent(name=name, shape=list(value.shape), dtype=str(value.dtype), sent_bytes=value.nbytes)
@@ -28,7 +28,7 @@ def images(observation: Mapping[str, Any]) -> list[ImageSent]:
     ]
 
 
-def is_image(value: Any) -> bool:
+def is_image(value: object) -> TypeGuard[np.ndarray]:
     """Return whether a value is images: (…, height, width, colours) or (…, colours, height, width)."""
     if not isinstance(value, np.ndarray) or value.ndim < 3 or value.dtype.kind not in "uf":
         return False
@@ -76,7 +76,7 @@ def encodings(
     return rows
 
 
-def _change_images(observation: Mapping[str, Any], form: _Form) -> Mapping[str, object]:
+def _change_images(observation: Mapping[str, object], form: _Form) -> Mapping[str, object]:
     return change(observation, lambda _, value: _each(form, value) if is_image(value) else value)
 
 

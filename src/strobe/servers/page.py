@@ -147,8 +147,8 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     if answer.ping is not None:
         rows.append(_timed_row("ping", "an empty message there and back", answer.ping, decimals, None))
     if answer.transfer_ms is not None:
-        about = "the bytes of an observation and its answer on their way, in addition to a ping"
-        rows.append(Row(["transfer", about, units.ms(answer.transfer_ms, decimals), None, None, None, None]))
+        transfer = units.ms(answer.transfer_ms, decimals)
+        rows.append(Row(["transfer", "the bytes of a call, in addition to a ping", transfer, None, None, None, None]))
     return Table(heads("<Part | <Contents | Median (ms) | 95 % CI | p95 | p99 | Share"), rows)
 
 

@@ -43,7 +43,7 @@ class LerobotWire(Wire):
         lerobot_messages.check_features(policy)
         self._policy = policy
         self._url, self._timeout_s = url, timeout_s
-        self._messages: Any = services_pb2  # its classes are made as it is imported
+        self._messages: Any = services_pb2  # its classes are made at the import
         self._channel = grpc.insecure_channel(url.removeprefix("grpc://"), grpc_channel_options(MESSAGE_BYTES))
         self._stub = services_pb2_grpc.AsyncInferenceStub(self._channel)
         self._step = 0

@@ -202,7 +202,7 @@ def _make_value(name: str, value: Any, generator: np.random.Generator) -> object
     return generator.integers(0, min(np.iinfo(kind).max, 255) + 1, shape).astype(kind)
 
 
-def leaves(observation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(observation: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield the name and the value of each input, also in the maps within, with a dot between their names."""
     for name, value in observation.items():
         if isinstance(value, Mapping):
@@ -211,7 +211,7 @@ def leaves(observation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield f"{prefix}{name}", value
 
 
-def change(observation: Mapping[str, Any], form: Callable[[str, Any], object], prefix: str = "") -> Observation:
+def change(observation: Mapping[str, object], form: Callable[[str, object], object], prefix: str = "") -> Observation:
     """Return the observation with what ``form`` makes of the name and the value of each input."""
     return {
         name: change(value, form, f"{prefix}{name}.") if isinstance(value, Mapping) else form(f"{prefix}{name}", value)
@@ -219,27 +219,29 @@ def change(observation: Mapping[str, Any], form: Callable[[str, Any], object], p
     }
 
 
-def replace_each(observation: Mapping[str, Any], generator: np.random.Generator) -> Iterator[tuple[str, Observation]]:
+def replace_each(
+    observation: Mapping[str, object], generator: np.random.Generator
+) -> Iterator[tuple[str, Observation]]:
     """Yield the name of each input, and the observation with noise or another text in its place.
 
-    Numbers, such as LeRobot's joints, are one input.
+    Numbers with a fraction, such as LeRobot's joints, are one input.
     """
-    names = [name for name, value in leaves(observation) if isinstance(value, str | list | np.ndarray)]
-    numbers = [name for name, value in leaves(observation) if isinstance(value, int | float)]
+    names = [name for name, each in leaves(observation) if isinstance(each, str | list | np.ndarray) and np.size(each)]
+    numbers = [name for name, value in leaves(observation) if isinstance(value, float)]
     for group in [*([name] for name in names), *([numbers] if numbers else [])]:
 
-        def replace(name: str, value: Any, group: Sequence[str] = group) -> object:
+        def replace(name: str, value: object, group: Sequence[str] = group) -> object:
             return _replace_value(name, value, generator) if name in group else value
 
         yield " to ".join(dict.fromkeys([group[0], group[-1]])), change(observation, replace)
 
 
-def _replace_value(name: str, value: Any, generator: np.random.Generator) -> object:
+def _replace_value(name: str, value: object, generator: np.random.Generator) -> object:
     if isinstance(value, list):
         return [_replace_value(name, each, generator) for each in value]
     if isinstance(value, np.ndarray):
         return _make_value(name, {"shape": list(value.shape), "dtype": value.dtype.str}, generator)
-    return OTHER_TASK if isinstance(value, str) else value + float(generator.standard_normal())
+    return value + float(generator.standard_normal()) if isinstance(value, float) else OTHER_TASK
 
 
 def _dtype(name: object) -> np.dtype | None:

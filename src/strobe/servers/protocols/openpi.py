@@ -54,7 +54,7 @@ def encode(message: object) -> bytes:
     return bytes(msgpack.packb(message, default=_pack_value) or b"")
 
 
-def _pack_value(value: Any) -> object:
+def _pack_value(value: object) -> object:
     array = check_array(value, "openpi's")
     if isinstance(value, np.generic):
         return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
@@ -199,7 +199,7 @@ class OpenpiWire(Wire):
             self._socket.send(data)
             message = self._receive()
         except ConnectionClosed as error:
-            raise _closed(error, len(data), idle_s) from None
+            raise _describe_close(error, len(data), idle_s) from None
         except OSError as error:
             raise CallFailedError("closed", f"{type(error).__name__}: {connection_error_reason(error)}") from None
         received, self._spoke_s = time.perf_counter_ns(), time.monotonic()
@@ -245,7 +245,7 @@ class OpenpiWire(Wire):
         raise CallFailedError("silent", f"{limit}, and none in as much time again")
 
     @override
-    def upload_ms(self, observation: Mapping[str, Any]) -> float | None:
+    def upload_ms(self, observation: Mapping[str, object]) -> float | None:
         """Return milliseconds until the server has read the bytes of ``observation``; None where it does not say.
 
         The message goes in fragments with a ping ahead of the last one, which is empty: the server answers the ping
@@ -268,7 +268,7 @@ class OpenpiWire(Wire):
         return took_ms if answered else None
 
 
-def _closed(error: ConnectionClosed, sent: int, idle_s: float) -> CallFailedError:
+def _describe_close(error: ConnectionClosed, sent: int, idle_s: float) -> CallFailedError:
     """Return how a call of ``sent`` bytes, ``idle_s`` after the last one, failed: the server closed the connection."""
     code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd is not None else (None, "")
     if code == CloseCode.MESSAGE_TOO_BIG:
@@ -282,7 +282,7 @@ def _closed(error: ConnectionClosed, sent: int, idle_s: float) -> CallFailedErro
     return CallFailedError("closed", f"{type(error).__name__}: {error_line(error)}{idle}")
 
 
-def _unknown_array(value: Mapping[Any, Any]) -> str | None:
+def _unknown_array(value: Mapping[Any, object]) -> str | None:
     """Return the keys of a map within ``value`` that holds bytes, as an array does; None if there is none."""
     for inner in value.values():
         if isinstance(inner, Mapping):

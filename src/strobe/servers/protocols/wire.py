@@ -107,7 +107,7 @@ class Wire(AbstractContextManager["Wire"], ABC):
         """Return milliseconds of the fastest way there and back in ``seconds``; None where pings in a row show it."""
         return None
 
-    def upload_ms(self, observation: Mapping[str, Any]) -> float | None:
+    def upload_ms(self, observation: Mapping[str, object]) -> float | None:
         """Return milliseconds until the server has read ``observation``, in a call; None where it does not say so."""
         return None
 
@@ -116,7 +116,7 @@ class Wire(AbstractContextManager["Wire"], ABC):
         return None
 
 
-def check_array(value: Any, whose: str) -> np.ndarray:
+def check_array(value: object, whose: str) -> np.ndarray:
     """Return an array or a scalar of NumPy as an array. Raises TypeError or ValueError for what cannot be sent."""
     if not isinstance(value, np.ndarray | np.generic):
         raise TypeError(f"{whose} protocol has no place for a {type(value).__name__}")
@@ -125,7 +125,7 @@ def check_array(value: Any, whose: str) -> np.ndarray:
     return np.asarray(value)
 
 
-def decode(data: bytes, hook: Callable[[dict[Any, Any]], object] | None = None) -> Any:
+def decode(data: bytes, hook: Callable[[dict[object, object]], object] | None = None) -> Any:
     """Return the message of msgpack in ``data``, its maps as ``hook`` or else `unpack_array` makes them.
 
     Raises ValueError for what is no msgpack, or holds an array that is none.
@@ -138,7 +138,7 @@ def decode(data: bytes, hook: Callable[[dict[Any, Any]], object] | None = None) 
         raise ValueError(f"{type(error).__name__}: {error_line(error, 200)}") from None
 
 
-def unpack_array(value: Mapping[Any, Any]) -> object:
+def unpack_array(value: Mapping[object, object]) -> object:
     """Return the array, or the scalar, that a map of msgpack stands for; the map itself if it stands for none.
 
     Two dialects are in use, with keys of bytes or text: openpi's (``__ndarray__`` or ``__npgeneric__``, data, dtype,
@@ -147,7 +147,9 @@ def unpack_array(value: Mapping[Any, Any]) -> object:
     Raises:
         ValueError, TypeError: the fields are none of an array, or its bytes, dtype and shape do not fit.
     """
-    fields = {key.decode(errors="replace") if isinstance(key, bytes) else key: each for key, each in value.items()}
+    fields: dict[object, Any] = {
+        key.decode(errors="replace") if isinstance(key, bytes) else key: each for key, each in value.items()
+    }
     nd = {"nd", "type", "data"} <= fields.keys()
     if not nd and not {"__ndarray__", "__npgeneric__"} & fields.keys():
         return value
