@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from typing import Any
 
 import msgpack
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.core.errors import UserError
-from strobe.servers.protocols.groot import GrootWire
-from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode, require_packages
+from strobe.servers.protocols.groot import ArrayForm, GrootWire, Modality, decode, encode
 from strobe.servers.protocols.observations import ObservationOptions, Source
 
 NUMBERS = arrays.arrays(
@@ -93,14 +91,6 @@ def huge(dtype: str) -> bytes:
 def test_maps_that_are_no_array_are_refused(message: dict[Any, Any]):
     with pytest.raises(ValueError, match=":"):
         decode(bytes(msgpack.packb(message) or b""))
-
-
-@pytest.mark.parametrize(("module", "name"), [("zmq", "pyzmq"), ("msgpack", "msgpack")])
-def test_a_missing_package_is_named_with_its_extra(module: str, name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "zmq", sys)
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=rf"{name}: pip install '.*\[remote\]'"):
-        require_packages()
 
 
 def test_a_server_that_asks_for_too_much_is_refused():

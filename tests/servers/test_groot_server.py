@@ -58,7 +58,7 @@ def test_frames_of_a_data_set_get_the_servers_names():
     assert policy.seen[0]["state"]["arm"].tolist() == [[[1.0] * 6]]
     assert policy.seen[0]["language"] == {"task": [["x"]]}
     assert [image.name for image in answer.images] == ["video.top"]
-    assert [each.kind for each in answer.encodings] == ["as sent", "as float32", "JPEG"]
+    assert [each.kind for each in answer.encodings] == ["as sent", "JPEG"]
 
 
 def test_more_cameras_than_the_server_takes_are_a_line():

@@ -68,7 +68,6 @@ def test_the_filter_drops_what_is_similar_alone(step: float, drops: int, lerobot
     answer = lerobot.ask_policy(Policy(), 2, source=moving(step))
     assert answer.dropped is not None
     assert (answer.dropped.sent, answer.dropped.dropped) == (3, drops)
-    assert answer.dropped.nearest == pytest.approx(step, rel=1e-3)
     assert ("server-drops-observations" in rules(answer)) == bool(drops)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.core.errors import UserError
-from strobe.servers.protocols.connect import check_url
-from strobe.servers.protocols.openpi import decode, encode, require_packages
+from strobe.servers.protocols.connect import check_url, require_packages
+from strobe.servers.protocols.openpi import decode, encode
 
 MESSAGE: dict[str, Any] = {
     "image": np.arange(6, dtype=np.uint8).reshape(1, 2, 3),
@@ -77,6 +77,17 @@ def test_what_cannot_be_sent_is_refused(value: Any):
         encode({"x": value})
 
 
+@pytest.mark.parametrize("key", [str, str.encode], ids=["keys of text", "keys of bytes"])
+@pytest.mark.parametrize("kind", [b"", "f"], ids=["msgpack-numpy", "vllm-omni"])
+def test_arrays_of_the_other_dialect_are_read(kind: Any, key: Any):
+    fields: dict[str, Any] = {"nd": True, "type": "<f4", "kind": kind, "shape": [1, 2], "data": b"\0\0\xc0?" * 2}
+    number = fields | {"nd": False, "data": b"\0\0\xc0?"}
+    made = [{key(name): value for name, value in each.items()} for each in (fields, number)]
+    array, scalar = decode(bytes(msgpack.packb(made) or b""))
+    assert same(array, np.full((1, 2), 1.5, np.float32))
+    assert same(scalar, np.float32(1.5))
+
+
 def pack_array(**fields: Any) -> bytes:
     whole = {"__ndarray__": True, "data": b"\0" * 8, "dtype": "<f4", "shape": [2]} | fields
     return bytes(msgpack.packb({name.encode(): value for name, value in whole.items()}) or b"")
@@ -93,6 +104,8 @@ def test_the_array_that_the_next_test_breaks_is_sound():
         pack_array(dtype=None),
         pack_array(shape=[3]), pack_array(shape=[-2]), pack_array(shape=[2**62, 2**62]), pack_array(shape=2),
         pack_array(shape=["a"]), pack_array(shape=None),
+        pack_array(dtype="|S0"), bytes(msgpack.packb({"__ndarray__": True, "data": b"", "dtype": "<f4"}) or b""),
+        bytes(msgpack.packb({"nd": True, "type": "|V8", "kind": "V", "shape": [1], "data": b"\0" * 8}) or b""),
         pack_array(data="text"), pack_array(data=None), pack_array(data=b""), pack_array(data=b"\0" * 12),
         b"", b"\xc1", b"\x81", encode(MESSAGE)[:-1], encode(MESSAGE) + b"\0", b"\x91" * 5000, b"\x81\x01\x02",
         b"\xa2\xff\xff",
@@ -129,8 +142,11 @@ def test_an_address_is_taken(url: str):
     check_url(url)
 
 
-@pytest.mark.parametrize("name", ["websockets", "msgpack"])
-def test_a_missing_package_is_named_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, name, None)
+@pytest.mark.parametrize(
+    ("url", "module", "name"),
+    [("ws://a:1", "websockets", "websockets"), ("tcp://a:1", "zmq", "pyzmq"), ("grpc://a:1", "grpc", "grpcio")],
+)
+def test_a_missing_package_is_named_with_its_extra(url: str, module: str, name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{name}: pip install '.*\[remote\]'"):
-        require_packages()
+        require_packages(url)

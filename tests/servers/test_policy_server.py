@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 from support.servers.openpi_server import Policy, actions, array, delay_network, serving, serving_one_at_a_time
 from support.servers.protocols import Protocol, rules
+from support.suite.places import ROOT
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.studies.shared.progress import Silent
+from strobe.servers import page
 from strobe.servers.protocols import openpi
 from strobe.servers.protocols.observations import ObservationOptions, Source, read
-from strobe.servers.protocols.wire import Exchange
-from strobe.servers.results import ServerAnswer
+from strobe.servers.protocols.wire import CallFailedError, Exchange
+from strobe.servers.results import ADDRESSES, ServerAnswer
 
 SMALL: Source = read(ObservationOptions(image_size=(16, 16)))
 
@@ -60,7 +62,7 @@ def test_the_parts_are_what_a_stopwatch_around_the_call_shows(monkeypatch: pytes
 
     monkeypatch.setattr(openpi.OpenpiWire, "call", time_call)
     answer = asked(Policy(infer_s=0.03), 10)
-    around = float(np.mean(stopwatch[-len(answer.values) :]))
+    around = float(np.mean(stopwatch[: answer.calls][-len(answer.values) :]))
     assert sum(part.summary.mean for part in answer.parts) == pytest.approx(around, rel=0.02)
 
 
@@ -130,7 +132,7 @@ def test_a_time_that_cannot_be_is_not_believed():
     answer = asked(Policy(answer=lambda seen, number: actions() | {"server_timing": {"infer_ms": 1e6}}))
     assert [part.name for part in answer.parts] == ["encode", "network and server", "decode"]
     assert answer.overstated == len(answer.values)
-    assert "server-time-impossible" in rules(answer)
+    assert any("reported more time than the call took" in line for line in answer.not_judged)
 
 
 @pytest.mark.parametrize("told", ["soon", None, float("nan"), -1.0, True, {"infer_ms": []}])
@@ -152,12 +154,98 @@ def test_ctrl_c_keeps_the_calls_that_were_made():
     assert answer.trip is not None
 
 
+def sleep_longer_than_told(seen: Any, number: int) -> Any:
+    time.sleep(0.075)  # the device computes
+    return actions() | {"server_timing": {"infer_ms": 5.0}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "link", "accused", "head", "do"),
+    [
+        (Policy(answer=sleep_longer_than_told), (0.0,), "clock", "neither the network nor in the", "stop its clock"),
+        (Policy(infer_s=0.005), (0.0375,), "network", "The network takes", "Bring the server nearer"),
+        (Policy(infer_s=0.005), (0.0, 24_000), "network", "The network takes", "Send less"),
+        (Policy(infer_s=0.075), (0.0,), "inference", "The server's inference takes", "on the server's machine"),
+    ],
+    ids=["a clock that stops early", "a long way", "a slow link", "a slow server"],
+)  # fmt: skip
+def test_the_part_that_takes_75_ms_is_accused_and_no_other(policy: Policy, link: Any, accused: str, head: str, do: str):
+    with serving(policy) as url, delay_network(url, *link) as far:
+        answer = called(far, 8)
+    found = {finding.rule: finding for finding in advise(answer)}
+    assert found.keys() & {"server-clock", "server-network", "server-inference"} == {f"server-{accused}"}
+    assert head in page.answers(answer)[0]
+    assert do in found[f"server-{accused}"].do
+
+
 def test_another_path_is_a_line_that_names_it():
     with serving(Policy()) as url:
-        with pytest.raises(UserError, match=r"HTTP 404 at the path /elsewhere .* /v1/realtime/robot/openpi$"):
+        with pytest.raises(
+            UserError, match=r"HTTP 404 at the path /elsewhere .* is ws://\S+:30000/openpi/policy, vllm"
+        ):
             called(f"{url}/elsewhere")
         with pytest.raises(UserError, match="HTTP 200 at the path /healthz and opens no websocket"):
             called(f"{url}/healthz")
+    guide = (ROOT / "docs/guides/policy-server.md").read_text()  # its table is the one of the errors
+    assert [url for url in ADDRESSES.values() if f"`{url}`" not in guide] == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "said", "do"),
+    [
+        (Policy(max_size=1024), "too big", "takes at most 1.0 KiB a message, and this observation has 1.", "max_size"),
+        (Policy(answer=lambda seen, number: {}[number]), "error", "close code 1011: ", "log"),
+        (Policy(answer=lambda seen, number: {"error": "  File\nKeyError: 'x'"}), "error", "KeyError: 'x'", "names"),
+        (Policy(answer=lambda seen, number: {"actions": {"buffer": b"1234", "dims": [1]}}), "undecodable",
+         "an array with the keys buffer, dims; Strobe reads", "program at this address"),
+        (Policy(answer=lambda seen, number: {"actions": [[1.0]]}), "no actions", "'actions' is a list, and", "Look"),
+    ],
+    ids=["1009", "1011", "SGLang's traceback", "an unknown array", "a list"],
+)  # fmt: skip
+def test_what_a_server_closes_or_answers_is_named(policy: Policy, kind: str, said: str, do: str):
+    answer = asked(policy, 2)
+    assert answer.faults[0].kind == kind
+    (finding,) = [each for each in advise(answer) if each.rule == f"server-{kind.replace(' ', '-')}"]
+    assert said in finding.found
+    assert do in finding.do
+
+
+def test_a_connection_that_was_closed_while_nobody_spoke_says_for_how_long():
+    with serving(Policy()) as url, openpi.OpenpiWire(url, 5.0) as wire:
+        (observation,) = wire.observations(SMALL).each
+        wire.call(observation)
+        time.sleep(1.1)
+        wire.close()
+        with pytest.raises(CallFailedError, match=r"no message for 1\.\d+ s before it"):
+            wire.call(observation)
+
+
+def chunk_of_sums(names: tuple[str, ...]) -> Any:
+    def answer(seen: Any, number: int) -> Any:
+        read = sum(len(value) if isinstance(value := seen[name], str) else sum(value[b"data"]) for name in names)
+        return {"actions": array(np.full((10, 7), float(read)))}
+
+    return answer
+
+
+INPUTS = (*openpi.IMAGES, openpi.STATE, openpi.PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ignored", "rule"),
+    [
+        (chunk_of_sums(INPUTS), [], set()),
+        (chunk_of_sums(INPUTS[1:]), ["observation/image"], {"server-ignored-inputs"}),
+        (lambda seen, number: actions(), list(INPUTS), {"server-constant"}),
+        (lambda seen, number: {"actions": array(np.full((10, 7), float(number)))}, [], set()),
+    ],
+    ids=["reads all", "ignores one", "a stub", "draws noise"],
+)
+def test_inputs_that_a_server_ignores_are_named(answer: Any, ignored: list[str], rule: set[str]):
+    found = asked(Policy(answer=answer), 3)
+    assert found.ignored == ignored
+    assert {finding.rule for finding in advise(found)} & {"server-constant", "server-ignored-inputs"} == rule
+    assert bool(found.replaced) == (not any("as with noise" in line for line in found.not_judged))
 
 
 ARMS = {"left": array(np.zeros((10, 4))), "right": array(np.ones((10, 3)))}
@@ -221,10 +309,8 @@ def test_a_slow_network_is_no_wait_and_says_what_smaller_messages_save():
         sent = {each.kind: each for each in answer.encodings}
     assert median(answer, "wait") < 10
     assert answer.bytes_per_s == pytest.approx(5e6, rel=0.25)
-    present, small, wide = sent["as sent"], sent["resized"], sent["as float32"]
-    assert wide.payload_bytes == pytest.approx(4 * present.payload_bytes, rel=0.01)
+    present, small = sent["as sent"], sent["resized"]
     assert small.saves_ms(present) == pytest.approx((present.payload_bytes - small.payload_bytes) / 5e3, rel=0.4)
-    assert (wide.saves_ms(present) or 0) < 0
 
 
 @pytest.mark.parametrize(

@@ -48,14 +48,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="ServerCallFlags")
 
 FLAG = "--policy.server"
-LEAVE = "remove one of the two"
 _OWN = ("--policy.server", "--policy.observation")
-_LEROBOT = (
-    "--policy.path",
-    "--policy.type",
-    "--policy.device",
-    "--policy.actions_per_chunk",
-)  # flags of LeRobot's server
+_LEROBOT = tuple(f"--policy.{name}" for name in ("path", "type", "device", "actions_per_chunk"))  # of its server
 
 
 @dataclass
@@ -123,7 +117,7 @@ def parse_flags(kind: type[C], argv: Sequence[str]) -> C:
 
     given = [name for name, _ in pairs(argv) if name.startswith(("--policy.", "--model."))]
     if unknown := [name for name in given if name not in _OWN + _LEROBOT]:
-        raise UserError(f"{unknown[0]} is for a policy on this machine, and {FLAG} for one on a server: {LEAVE}")
+        raise UserError(f"{unknown[0]} is for a policy on this machine, and {FLAG} for one on a server: remove one")
     config = parse(kind, argv)
     if not config.policy.server:
         raise UserError(f"name the policy server: {FLAG}=ws://HOST:PORT")

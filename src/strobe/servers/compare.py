@@ -85,10 +85,8 @@ class ServerSide:
     def infer(self, frame: Frame) -> np.ndarray:
         """Return the server's actions for a frame, (actions, action dim). Raises CallFailedError."""
         exchange = self.wire.call(self.observations.each[frame["frame"]])
-        if exchange.actions is None or not exchange.actions.size:
-            raise CallFailedError("no actions", exchange.held or "ValueError: no actions", "", exchange.ms)
-        if odd := describe_odd_numbers(exchange.actions):
-            raise CallFailedError("not finite", odd, "", exchange.ms)
+        if exchange.actions is None or exchange.fault is not None:
+            raise CallFailedError(*(exchange.fault or ("no actions", exchange.held)))
         return exchange.actions
 
 
@@ -106,16 +104,6 @@ class LocalSide:
         if odd := describe_odd_numbers(actions):
             raise UserError(odd)
         return actions
-
-
-def same_frames(source: Source, protocols: Sequence[str]) -> None:
-    """Raise UserError where two sides would not get the same observations."""
-    if not source.frames and len(set(protocols)) > 1:
-        raise UserError(
-            f"{protocols[0]} and {protocols[1]} name their observations differently: add --dataset.root=FOLDER, so "
-            "that "
-            "both get the same frames"
-        )
 
 
 def _raw(frame: Mapping[str, object]) -> Observation:

@@ -69,7 +69,7 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
     """Call both sides. Raises UserError; KeyboardInterrupt before the first round."""
     with importing(announced=True):
         from strobe.core.measure.sampling import SamplingBudget
-        from strobe.servers.compare import LocalSide, ServerSide, compare_servers, same_frames
+        from strobe.servers.compare import LocalSide, ServerSide, compare_servers
         from strobe.servers.protocols.connect import connect
         from strobe.servers.protocols.observations import read as read_observations
 
@@ -88,7 +88,8 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
         first = side(url, config.policy.path)
         if config.against.server:
             second = side(config.against.server, config.against.path or config.policy.path)
-            same_frames(source, [first.wire.protocol, second.wire.protocol])
+            if not source.frames and first.wire.protocol != second.wire.protocol:
+                raise UserError("servers of two protocols need the frames of a data set: add --dataset.root=FOLDER")
         else:
             second = LocalSide(_load_policy(config, live), source.frames)
         budget = SamplingBudget.make_requested(config.iterations, config.seconds, usual_s=20.0)

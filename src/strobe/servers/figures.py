@@ -20,7 +20,7 @@ BEHIND_MS = 2.0
 
 @dataclass(frozen=True)
 class Trip:
-    """One round trip.
+    """One round trip in milliseconds.
 
     Args:
         away: from sending to the end of receiving.
@@ -34,6 +34,11 @@ class Trip:
     decode: float
     server: float | None = None
     wait: float | None = None
+
+    @classmethod
+    def from_ns(cls, begun: int, encoded: int, received: int, decoded: int, server: float | None = None) -> Trip:
+        """Return the trip of four times in nanoseconds, and the server's own time in milliseconds."""
+        return cls((encoded - begun) / 1e6, (received - encoded) / 1e6, (decoded - received) / 1e6, server)
 
     @property
     def whole(self) -> float:
@@ -95,12 +100,11 @@ def waits(pongs: Sequence[float | None], way: float | None) -> list[float | None
     return [None if pong is None else pong - fastest for pong in pongs]
 
 
-def bytes_per_s(sent: float, network: float, way: float) -> float | None:
-    """Return the rate of a network that takes ``network`` ms for so many bytes and ``way`` ms for none.
+def bytes_per_s(sent: float, took: float, way: float) -> float | None:
+    """Return the rate of a network that takes ``took`` ms for so many bytes, in addition to ``way`` ms for none.
 
     None where the bytes take too little time to say: less than a millisecond, or than a quarter of the way.
     """
-    took = network - way
     return None if took < max(1.0, 0.25 * way) else 1e3 * sent / took
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results import units
 from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.numerals import significant
 from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, FaultKind, ServerAnswer, ServerFault, Timed
@@ -17,6 +17,7 @@ BIG_CLIENT = 0.2  # share that goes to encoding and decoding
 BIG_WAIT = 0.15  # share of a round trip
 STEADIER = 3.0  # times as far the waits must spread as the rest of the way does
 SMALL_MS = 5.0  # milliseconds of a round trip: a shorter part does not matter, whatever its share
+SHOWN = 6  # names of inputs
 SMALLER = 0.7  # share of the payload: a form that sends less is named
 SLOW_FIRST = 3.0  # times a later call
 NOTABLE_FIRST_MS = 1000.0
@@ -25,7 +26,8 @@ _TITLES: dict[FaultKind, str] = {
     "slow": "The server answered too late",
     "silent": "The server did not answer",
     "closed": "The connection broke",
-    "error": "The server's policy raised an exception",
+    "too big": "The server takes no message as large as this observation",
+    "error": "The server raised an exception",
     "empty": "The server sent an empty answer",
     "undecodable": "The client cannot decode an answer",
     "no actions": "An answer had no actions",
@@ -35,26 +37,20 @@ _TITLES: dict[FaultKind, str] = {
 # The consequence and the place to look, whatever the protocol; `PROTOCOLS` has those of its own client.
 _WHY: dict[FaultKind, str] = {
     "slow": "A robot that waits so long stands still, or continues with actions of an old observation.",
-    "silent": "A robot whose client has no time limit hangs.",
-    "closed": "The robot gets no more actions.",
-    "error": "The robot gets no actions.",
+    "too big": "The server closes the connection at a larger message, and the robot gets no actions.",
     "empty": "The robot gets no actions.",
     "undecodable": "The client cannot read it, and the robot's program ends.",
     "no actions": "A client that reads actions ends with an exception.",
-    "other shape": "A client that expects the first length runs out of a shorter chunk, or drops the end of a longer "
-    "chunk.",
+    "other shape": "A client that expects the first length runs out of a shorter chunk, or cuts a longer one.",
     "not finite": "A robot that executes them moves anywhere, or its driver refuses them.",
 }
 _DO: dict[FaultKind, str] = {
-    "slow": "Look at the server's own times in the table of parts. If its first call compiles, call it before the "
-    "robot starts, or raise --timeout.",
+    "slow": "Look at the server's own times in the table of parts. If its first call compiles, raise --timeout.",
     "silent": "Look at the server's log and at its machine. If it compiles at the first call, raise --timeout.",
-    "closed": "Look at the server's log: its process may have ended. A proxy or a firewall between the two may also "
-    "close connections.",
-    "error": "Look at the server's log.",
+    "closed": "Look at the server's log: its process may have ended. A proxy or a firewall may close it, too.",
+    "too big": "Raise the server's limit: `max_size` of websockets.serve, --ws-max-size of uvicorn.",
     "empty": "Look at the server's log.",
-    "undecodable": "Look at what answers at this address.",
-    "no actions": "Look at what the server's policy returns.",
+    "undecodable": "Check the program at this address: it may be of another version, or a proxy.",
     "other shape": "Look at the server's policy: its chunk should have one length for every observation.",
     "not finite": "Look at the normalisation statistics of the server's checkpoint, and at the observation's numbers.",
 }
@@ -73,32 +69,30 @@ def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     protocol = PROTOCOLS[answer.protocol]
     for fault in sorted(answer.faults, key=lambda fault: fault.kind != "not finite"):
         first_look = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
+        if fault.kind == "too big":
+            first_look = f"{_smaller(answer) or 'Send smaller images.'} "
         yield warning(
             rule=f"server-{fault.kind.replace(' ', '-')}",
             title=f"{_TITLES[fault.kind]}: {fault.name}",
             found=_fault_occurrence_text(answer, fault),
-            why=protocol.then.get(fault.kind, _WHY[fault.kind]),
-            do=f"{first_look}{protocol.look.get(fault.kind, _DO[fault.kind])}",
+            why=protocol.then.get(fault.kind) or _WHY[fault.kind],
+            do=f"{first_look}{protocol.look.get(fault.kind) or _DO[fault.kind]}",
             evidence={"error": fault.error, "call": fault.call, "count": fault.count, "waited_ms": fault.waited_ms},
         )
 
 
 def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
-    calls = "1 call" if answer.calls == 1 else f"{answer.calls:,} calls"
-    where = (
-        f"Call {fault.call:,} of {calls}"
-        if fault.count == 1
-        else f"{fault.count:,} of {calls}, first call {fault.call:,}"
+    calls = units.count(answer.calls, "call")
+    where = f"Call {fault.call:,} of {calls}"
+    if fault.count > 1:
+        where = f"{fault.count:,} of {calls}, first call {fault.call:,}"
+    text, places = (
+        f"{where}, after {significant(fault.waited_ms)} ms: {fault.error}",
+        _PLACE.findall(fault.detail or ""),
     )
-    places = _PLACE.findall(fault.detail or "")
-    dot = (
-        ", raised at {}:{} in {}.".format(*places[-1])
-        if places
-        else ""
-        if fault.error.endswith((".", "!", "?"))
-        else "."
-    )
-    return f"{where}, after {significant(fault.waited_ms)} ms: {fault.error}{dot}"
+    if places:
+        return "{}, raised at {}:{} in {}.".format(text, *places[-1])
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
@@ -123,37 +117,56 @@ def slow_server(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """The part of a round trip that the server's own clock does not explain."""
+    """The part of a round trip that the server's own clock does not explain: the network's, where that is known."""
     part, trip = answer.part("network"), _judged_trip(answer)
-    if part is None or trip is None or answer.sent_bytes is None or part.share < BIG_NETWORK:
+    if part is None or trip is None or answer.sent_bytes is None:
         return
-    took, empty = part.summary.mean, None if answer.ping is None else answer.ping.summary.median
-    if took < SMALL_MS:
+    took, empty = part.summary.mean if answer.network_ms is None else answer.network_ms, answer.empty_ms
+    share = took / trip.summary.mean
+    if share < BIG_NETWORK or took < SMALL_MS:
         return
-    ways = PROTOCOLS[answer.protocol].ways
-    without = "" if empty is None else f" A ping without data takes {significant(empty)} ms."
-    if empty is not None and ways > 1:
-        without = f"{without[:-1]}, and a call has {ways} round trips."
-    if answer.network_measured:
-        title = f"The network takes {100 * part.share:.0f} % of a round trip"
+    title = f"The network takes {100 * share:.0f} % of a round trip"
+    if answer.network_ms is None:
+        title = f"{100 * share:.0f} % of a round trip is not explained by the server's own clock"
+        why = "It is sending, receiving, and the server's work on messages. No measurement separates them."
+        do = f"Run this on the server's machine too: what remains there is not the network. {_smaller(answer) or ''}"
+    elif answer.transfer_ms is None or answer.transfer_ms < took / 2:
         why = "An empty message takes most of that time too, so a smaller payload does not help."
         do = "Bring the server nearer: Ethernet instead of Wi-Fi, no VPN or tunnel, the same building."
     else:
-        title = f"{100 * part.share:.0f} % of a round trip is not explained by the server's own clock"
-        why = "It is sending, receiving, and the server's work on messages. No measurement separates them."
-        if answer.images:
-            why += " Every call sends uncompressed images."
+        why = "The bytes take most of that time: the server has read an observation that much later than a ping."
         do = _smaller(answer) or "Send less, or use a faster network."
     down = _size(answer.received_bytes.median) if answer.received_bytes else "no bytes"
+    pings = "" if empty is None else f" Without data, the ways of a call take {significant(empty)} ms."
     yield warning(
         rule="server-network",
         title=title,
         found=f"{significant(took)} of {significant(trip.summary.mean)} ms (means), {_size(answer.sent_bytes.median)} "
-        f"up and {down} down. The server's reading and writing of messages is part of it.{without}",
+        f"up and {down} down.{pings}",
         why=why,
-        do=do,
-        evidence={"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
+        do=do.strip(),
+        evidence={"share": share, "network_ms": took, "ping_ms": empty, "gain_share": share},
     )
+
+
+def short_clock(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """Time that is neither in the server's own time nor the network's. Another client's calls may hide there."""
+    part, own, wait, trip = answer.part("network"), answer.part("server"), answer.part("wait"), _judged_trip(answer)
+    if part is None or own is None or trip is None or answer.network_ms is None or answer.empty_ms is None:
+        return
+    left, busy = part.summary.mean - answer.network_ms, wait is not None and wait.share >= BIG_WAIT
+    if left >= SMALL_MS and left >= BIG_NETWORK * trip.summary.mean and not busy:
+        yield warning(
+            rule="server-clock",
+            title="The server's own time is short of what it takes",
+            found=f"The server says {significant(own.summary.mean)} of {significant(trip.summary.mean)} ms (means). "
+            f"Without data the ways of a call take {significant(answer.empty_ms)} ms, and its bytes take "
+            f"{significant(answer.network_ms - answer.empty_ms)} ms more: {significant(left)} ms are none of it.",
+            why="A clock that stops when the device is launched misses its computing, as the policy's time of openpi's "
+            "server does with JAX (openpi#983). Other work, other clients and proxies that answer pings look alike.",
+            do="If no other client calls it, stop its clock when the actions are on the host (jax.block_until_ready).",
+            evidence={"server_ms": own.summary.mean, "left_ms": left, "network_ms": answer.network_ms},
+        )
 
 
 def _judged_trip(answer: ServerAnswer) -> Timed | None:
@@ -162,16 +175,10 @@ def _judged_trip(answer: ServerAnswer) -> Timed | None:
 
 def _smaller(answer: ServerAnswer) -> str | None:
     """Return the sizes of smaller forms of the images, if one is much smaller."""
-    first = next(iter(answer.encodings), None)
-    if first is None:
-        return None
-    better = [
-        each
-        for each in answer.encodings[1:]
-        if each.payload_bytes < SMALLER * first.payload_bytes and "float32" not in each.kind
-    ]
+    better = [each for each in answer.encodings if each.payload_bytes < SMALLER * answer.encodings[0].payload_bytes]
     if not better:
         return None
+    first = answer.encodings[0]
     named = [
         f"{IMAGE_FORMS[each.kind]} {_size(each.payload_bytes)} (computed), which take {significant(each.ms)} ms to make"
         + (f" and save {significant(saved)} ms of a call" if saved is not None and saved > 0 else "")
@@ -236,34 +243,6 @@ def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def float_images(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    if wide := [image for image in answer.images if image.dtype != "uint8"]:
-        now, small = sum(image.sent_bytes for image in wide), sum(math.prod(image.shape) for image in wide)
-        how = "as floating-point numbers" if wide[0].dtype.startswith("float") else f"as {wide[0].dtype}"
-        named = ", ".join(f"{image.name} ({image.dtype})" for image in wide[:4])
-        yield warning(
-            rule="server-float-images",
-            title=f"The client sends images {how}",
-            found=f"{named}: {_size(now)} in each call. As uint8 the images would be {_size(small)} (computed).",
-            why="A camera gives bytes, so the additional bytes carry no information.",
-            do="Send uint8, and scale on the server.",
-            evidence={"bytes": now, "uint8_bytes": small},
-        )
-
-
-def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    if answer.overstated:
-        yield warning(
-            rule="server-time-impossible",
-            title="The server reports more time than the call took",
-            found=f"In {answer.overstated:,} of {len(answer.values):,} calls the server's own time is longer than the "
-            "client waited.",
-            why="With such a time Strobe cannot separate the server's part, so network and server are one part here.",
-            do="Look at what the server measures: it should be the inference of this call, in milliseconds.",
-            evidence={"calls": answer.overstated},
-        )
-
-
 def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     if (first := answer.first_ms) is not None and answer.trip is not None:
         median = answer.trip.summary.median
@@ -311,6 +290,31 @@ def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Iterator[Findin
         )
 
 
+def ignored_inputs(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """Inputs that can be replaced without a change of the actions."""
+    names = ", ".join(answer.ignored[:SHOWN])
+    if answer.ignored and answer.ignored == answer.replaced:
+        yield warning(
+            rule="server-constant",
+            title="The server answers every observation with the same actions",
+            found=f"Noise or another text in place of {names}, one input in each call, changed no bit of them.",
+            why="A stub does that. A policy that does it reads none of its inputs, and the robot repeats one chunk.",
+            do="If it is no stub, compare the observation's names with those that the server's config expects.",
+            evidence={"replaced": len(answer.replaced)},
+        )
+    elif answer.ignored:
+        yield info(
+            rule="server-ignored-inputs",
+            title=f"The server ignores {names}",
+            found=f"Noise or another text in its place changed no bit of the actions, and that of "
+            f"{len(answer.replaced) - len(answer.ignored)} other inputs did.",
+            why="A policy that was trained without an input ignores it rightly. One that reads it under another name "
+            "gets zeros in its place.",
+            do="Compare its name with those that the server's config expects, or send it no more.",
+            evidence={"ignored": len(answer.ignored), "replaced": len(answer.replaced)},
+        )
+
+
 def _size(value: float) -> str:
     return f"{significant(value / 1e6)} MB" if value >= 1e5 else f"{significant(value / 1e3)} kB"
 
@@ -319,12 +323,12 @@ RULES = (
     faults,
     slow_server,
     network,
+    short_clock,
     busy,
     server_time,
     client_time,
-    float_images,
-    impossible_server_time,
     first_call,
     keepalive,
     dropped_observations,
+    ignored_inputs,
 )

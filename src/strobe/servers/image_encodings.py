@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from strobe.loops.jpeg import jpeg, time_repeated
+from strobe.servers.protocols.observations import change, leaves
 from strobe.servers.results import EncodingKind, ImageEncoding, ImageSent
 
 SIDE = 224  # pixels of a side of the images that openpi's models read
@@ -18,19 +19,16 @@ TRIES = 5
 _Form = Callable[[np.ndarray], Any]
 
 
-def images(observation: Mapping[str, Any], prefix: str = "") -> list[ImageSent]:
+def images(observation: Mapping[str, object]) -> list[ImageSent]:
     """Return the images of ``observation``: arrays whose last three dimensions are those of an image."""
-    found = []
-    for name, value in observation.items():
-        if isinstance(value, Mapping):
-            found += images(value, f"{prefix}{name}.")
-        elif is_image(value):
-            shape, dtype = list(value.shape), str(value.dtype)
-            found.append(ImageSent(name=f"{prefix}{name}", shape=shape, dtype=dtype, sent_bytes=value.nbytes))
-    return found
+    return [
+        ImageSent(name=name, shape=list(value.shape), dtype=str(value.dtype), sent_bytes=value.nbytes)
+        for name, value in leaves(observation)
+        if is_image(value)
+    ]
 
 
-def is_image(value: Any) -> bool:
+def is_image(value: object) -> TypeGuard[np.ndarray]:
     """Return whether a value is images: (…, height, width, colours) or (…, colours, height, width)."""
     if not isinstance(value, np.ndarray) or value.ndim < 3 or value.dtype.kind not in "uf":
         return False
@@ -42,9 +40,7 @@ def is_image(value: Any) -> bool:
 def encodings(
     observation: Mapping[str, object], encode: Callable[[Any], bytes], *, recorded: bool = True
 ) -> list[ImageEncoding]:
-    """Return each form of the images of ``observation``, beginning with the present one; none without images.
-
-    Resizing is among them where an image is larger than `SIDE`. It keeps the shape of the image and fills the rest.
+    """Return each form of the images of ``observation``, the present one first; resized if one is larger than `SIDE`.
 
     Args:
         encode: makes the bytes of a message.
@@ -53,13 +49,14 @@ def encodings(
     sent = images(observation)
     if not sent:
         return []
-    wide = any(image.dtype != "uint8" for image in sent)
-    forms: dict[EncodingKind, _Form] = {"as uint8": lambda pixels: pixels} if wide else {"as float32": _floats}
+    forms: dict[EncodingKind, _Form] = {}
+    if any(image.dtype != "uint8" for image in sent):
+        forms["as uint8"] = lambda pixels: pixels
     if recorded:
         forms["JPEG"] = jpeg
-    if any(max(pixels.shape) > SIDE for value in _each_image(observation) for pixels in _pixels(value)):
+    pictures = [value for _, value in leaves(observation) if is_image(value)]
+    if any(max(pixels.shape) > SIDE for value in pictures for pixels in _pixels(value)):
         forms["resized"] = _resize
-        forms["resized, as float32"] = lambda pixels: _floats(_resize(pixels))
         if recorded:
             forms["resized, then JPEG"] = lambda pixels: jpeg(_resize(pixels))
     rows = []
@@ -79,22 +76,8 @@ def encodings(
     return rows
 
 
-def _each_image(observation: Mapping[str, Any]) -> list[np.ndarray]:
-    nested = [value for value in observation.values() if isinstance(value, Mapping)]
-    return [each for each in observation.values() if is_image(each)] + [
-        each for inner in nested for each in _each_image(inner)
-    ]
-
-
-def _change_images(observation: Mapping[str, Any], form: _Form) -> Mapping[str, object]:
-    return {
-        name: _change_images(value, form)
-        if isinstance(value, Mapping)
-        else _each(form, value)
-        if is_image(value)
-        else value
-        for name, value in observation.items()
-    }
+def _change_images(observation: Mapping[str, object], form: _Form) -> Mapping[str, object]:
+    return change(observation, lambda _, value: _each(form, value) if is_image(value) else value)
 
 
 def _each(form: _Form, images: np.ndarray) -> object:
@@ -109,10 +92,6 @@ def _pixels(images: np.ndarray) -> Iterator[np.ndarray]:
         if pixels.dtype.kind == "f":
             pixels = np.nan_to_num(pixels).clip(0, 1) * 255
         yield np.ascontiguousarray(pixels.clip(0, 255).astype(np.uint8))
-
-
-def _floats(pixels: np.ndarray) -> np.ndarray:
-    return pixels.astype(np.float32) / 255
 
 
 def _resize(pixels: np.ndarray) -> np.ndarray:

@@ -28,9 +28,8 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     """Return the document of a policy server."""
     sections = []
     if answer.parts and answer.trip is not None:
-        sections.append(
-            Section("parts", "Parts of a round trip", _parts(answer, answer.trip), [_describe_parts(answer)])
-        )
+        about = f"{units.count(len(answer.values), 'call')} after the first, one after another. The parts add up."
+        sections.append(Section("parts", "Parts of a round trip", _parts(answer, answer.trip), [about]))
     if answer.sent_bytes is not None:
         sections.append(Section("payload", "Payload", _payload(answer)))
     if len(answer.encodings) > 1:
@@ -38,8 +37,8 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
         transfer = (
             "The transfer time of these forms is not measured."
             if answer.bytes_per_s is None
-            else f"Transfer times are computed with {units.rate(answer.bytes_per_s / 1e6)} MB/s: this run's bytes over "
-            "the time outside of the server, minus a ping. The saving is per call."
+            else f"Transfer times are computed with {units.rate(answer.bytes_per_s / 1e6)} MB/s, by when the server "
+            "had read an observation. The saving is per call."
         )
         measured = f"Payload: that of the first observation. Times: measured on this client. {transfer}"
         about = [measured, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
@@ -54,34 +53,22 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     if answer.first_ms is not None:
         facts.append(("First call", f"{units.short_ms(answer.first_ms)} ms, not in any other figure"))
     if (dropped := answer.dropped) is not None:
-        facts.append(
-            ("Filter", f"{dropped.dropped} of {dropped.sent} observations dropped as similar to the one before")
-        )
+        facts.append(("Filter", f"{dropped.dropped} of {dropped.sent} observations dropped as similar to the last"))
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
     if answer.warmup:
         notes.append(f"no figure contains {units.count(answer.warmup, 'warm-up call')} after the first call")
-    return frame.document(
-        answer, answers(answer), sections, kind="breakdown of a policy server", notes=notes, facts=facts
-    )
+    return frame.document(answer, answers(answer), sections, kind=ServerAnswer.called, notes=notes, facts=facts)
 
 
 def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
-    """Return each call's round trip in order, and its parts."""
+    """Return each call's round trip in order."""
     if not answer.values or answer.trip is None:
         return {}
     calls, hover = list(range(1, len(answer.values) + 1)), "call %{x}: %{y:.2f} ms<extra></extra>"
     trips = [charts.line("round trip", calls, answer.values, charts.colour(0), hover, points=4)]
     layout = charts.layout(260, charts.axis("call after the first"), charts.from_zero("ms"))
     caption = "A slow server or network shows as a step, a busy one as spikes."
-    over_time = Plot("Round trips in the order of the calls", caption, trips, layout)
-    hover = "%{fullData.name}: %{x:.2f} ms"
-    made_of = [
-        charts.bars(part.name, ["round trip"], [part.summary.median], charts.colour(place), hover)
-        for place, part in enumerate(answer.parts)
-    ]
-    x, y = charts.from_zero("ms"), charts.axis()
-    layout = charts.layout(180, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
-    return {"parts": [Plot("Parts of a round trip", "Medians of the parts.", made_of, layout), over_time]}
+    return {"parts": [Plot("Round trips in the order of the calls", caption, trips, layout)]}
 
 
 def answers(answer: ServerAnswer) -> list[str]:
@@ -95,25 +82,27 @@ def answers(answer: ServerAnswer) -> list[str]:
         sentences.append(f"{failed:,} of {units.count(answer.calls, 'call')} failed: {names}.")
     if largest is not None:
         share = f"{100 * largest.share:.0f} %"
-        name = {"wait": "Waiting for a busy server", "server": "The server's inference"}.get(
-            largest.name, largest.name.capitalize()
-        )
-        text = f"{name} takes {share} of a round trip."
+        names = {"wait": "Waiting for a busy server", "server": "The server's inference"}
+        text = f"{names.get(largest.name, largest.name.capitalize())} takes {share} of a round trip."
         if largest.name == "network":
             text = f"{share} of a round trip is not explained by the server's own clock."
-            text = f"The network takes {share} of a round trip." if answer.network_measured else text
+            if answer.network_ms is not None and answer.trip is not None:
+                explained = answer.network_ms / answer.trip.summary.mean
+                text = f"The network takes {100 * explained:.0f} % of a round trip."
+                if explained < largest.share / 2:
+                    left = 100 * (largest.share - explained)
+                    text = f"{left:.0f} % of a round trip is neither the network nor in the server's own time."
         sentences.append(text)
     if answer.trip is not None:
         took, values = answer.trip.summary, answer.values
         shown = [("median", took.median), *([("p95", took.p95)] if len(values) >= FEWEST_FOR_P95 else [])]
-        listed = ", ".join(
-            f"{name} {units.short_ms(ms)} ms" for name, ms in [*shown, ("max", max(values, default=took.p95))]
-        )
+        shown.append(("max", max(values, default=took.p95)))
+        listed = ", ".join(f"{name} {units.short_ms(ms)} ms" for name, ms in shown)
         listed = f"{units.short_ms(took.median)} ms" if len(values) == 1 else listed
         sentences.append(f"Round trip: {listed} ({units.count(len(values), 'call')}).")
     if answer.age is not None:
         sentences.append(_describe_action_age(answer.age))
-    rules = {f"server-{fault.kind.replace(' ', '-')}" for fault in answer.faults}
+    rules = {f"server-{fault.kind.replace(' ', '-')}" for fault in answer.faults} | {"server-clock"}
     failing = next((each for each in answer.findings if each.rule in rules), None)
     if failing is not None:
         sentences.insert(2, f"Next: {failing.first_step}")
@@ -149,21 +138,18 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
         "decode": f"{protocol.packs} of the answer",
     }
     for part in answer.parts:
-        name = part.name if part.name != "network" or answer.network_measured else "outside of the server's clock"
+        known = part.name != "network" or (answer.network_ms or 0.0) >= part.summary.mean / 2
+        name = part.name if known else "outside of the server's clock"
         rows.append(_timed_row(name, about_parts.get(part.name), part, decimals, part.share))
         if part.name == "server" and answer.policy is not None:
-            rows.append(
-                _timed_row("policy", "the policy's own time in the server", answer.policy, decimals, None, depth=1)
-            )
+            rows.append(_timed_row("policy", "its own time in the server", answer.policy, decimals, None, depth=1))
     rows.append(_timed_row("round trip", "all parts", trip, decimals, 1.0))
     if answer.ping is not None:
         rows.append(_timed_row("ping", "an empty message there and back", answer.ping, decimals, None))
+    if answer.transfer_ms is not None:
+        transfer = units.ms(answer.transfer_ms, decimals)
+        rows.append(Row(["transfer", "the bytes of a call, in addition to a ping", transfer, None, None, None, None]))
     return Table(heads("<Part | <Contents | Median (ms) | 95 % CI | p95 | p99 | Share"), rows)
-
-
-def _describe_parts(answer: ServerAnswer) -> str:
-    calls = units.count(len(answer.values), "call")
-    return f"{calls} after the first, one after another. The parts add up to the round trip."
 
 
 def _payload(answer: ServerAnswer) -> Table:

@@ -13,13 +13,19 @@ from strobe.core.results.data import Data, Finite, Quantiles, Summary, many, map
 
 MOSTLY_EMPTY = 0.5  # least share of the rest of a round trip that pings explain, for it to be called the network
 
+# Where each server is by default; the guide has this table too.
+ADDRESSES: Mapping[str, str] = {
+    "openpi": "ws://HOST:8000",
+    "SGLang": "ws://HOST:30000/openpi/policy",
+    "vllm-omni": "ws://HOST:8000/v1/realtime/robot/openpi",
+    "GR00T": "tcp://HOST:5555",
+    "LeRobot": "grpc://HOST:8080",
+}
 ProtocolName = Literal["openpi", "GR00T", "LeRobot"]
 FaultKind = Literal[
-    "slow", "silent", "closed", "error", "empty", "undecodable", "no actions", "other shape", "not finite"
+    "slow", "silent", "closed", "too big", "error", "empty", "undecodable", "no actions", "other shape", "not finite"
 ]
-EncodingKind = Literal[
-    "as sent", "as uint8", "as float32", "JPEG", "resized", "resized, as float32", "resized, then JPEG"
-]
+EncodingKind = Literal["as sent", "as uint8", "JPEG", "resized", "resized, then JPEG"]
 
 
 class Timed(Data):
@@ -52,12 +58,8 @@ class ImageEncoding(Data):
     kind: EncodingKind
     payload_bytes: int = Field(description="bytes of the whole observation, encoded with the images in that form")
     ms: Finite = Field(description="median, to make that form of all its images on this client; 0 as sent")
-    encode_ms: Finite | None = optional(
-        "median, to make the message of it; None in results from before it was measured"
-    )
-    transfer_ms: Finite | None = optional(
-        "time that its bytes take at `bytes_per_s`, computed; None if that is not known"
-    )
+    encode_ms: Finite | None = optional("median, to make the message of it; None if not measured")
+    transfer_ms: Finite | None = optional("time of its bytes at `bytes_per_s`, computed; None if not known")
 
     def saves_ms(self, present: ImageEncoding) -> float | None:
         """Return the milliseconds of a call that this form saves against the ``present`` one; None if not known."""
@@ -99,8 +101,7 @@ class DroppedObservations(Data):
 
     sent: int
     dropped: int = Field(description="observations without an answer, as too similar to the one before")
-    nearest: Finite = Field(description="smallest distance between two states sent, in the robot's own units")
-    farthest_dropped: Finite | None = optional("largest distance of a dropped one; None if none was dropped")
+    farthest_dropped: Finite | None = optional("largest distance of a dropped state, in the robot's units; else None")
 
 
 class ServerAnswer(Answer):
@@ -123,18 +124,17 @@ class ServerAnswer(Answer):
     parts: list[ServerPart] = Field(default_factory=list)
     policy: Timed | None = optional("policy's own time in the server, if the server sends it")
     ping: Timed | None = optional("an empty round trip; None if not answered")
+    transfer_ms: Finite | None = optional("what a call's bytes take in addition to a ping; None if not measured")
     sent_bytes: Quantiles | None = None
     received_bytes: Quantiles | None = None
     chunk: list[int] = many("shape of the first answer's actions")
-    bytes_per_s: Finite | None = optional(
-        "rate of the network, from its time and a ping's; None if the bytes take too little time"
-    )
+    bytes_per_s: Finite | None = optional("rate of the network; None if the bytes take too little time to say")
     encodings: list[ImageEncoding] = many("other forms of the images; empty without images")
     age: ActionAge | None = optional("age of the actions that a robot executes; None without a control rate")
     faults: list[ServerFault] = many("in the order in which they appeared")
-    dropped: DroppedObservations | None = optional(
-        "dropped observations; None if the server has no filter for them, or if not tested"
-    )
+    dropped: DroppedObservations | None = optional("by the server's filter; None without one, or if not tested")
+    replaced: list[str] = many("inputs of the observation that were replaced, one in each call")
+    ignored: list[str] = many("those of them that changed no bit of the actions")
     overstated: int = Field(default=0, description="calls whose server reports more time than the client waited")
     not_judged: list[str] = many("what was not judged, and why")
 
@@ -144,12 +144,22 @@ class ServerAnswer(Answer):
         return self.url.partition("://")[2]
 
     @property
-    def network_measured(self) -> bool:
-        """Whether pings without data explain most of the time that the server's own clock does not."""
-        rest, ways = self.part("network"), PROTOCOLS[self.protocol].ways
-        if rest is None or self.ping is None:
-            return False
-        return ways * self.ping.summary.median >= MOSTLY_EMPTY * rest.summary.median
+    def empty_ms(self) -> float | None:
+        """What the ways of a call take without data, in milliseconds; None if no ping was answered."""
+        return None if self.ping is None else PROTOCOLS[self.protocol].ways * self.ping.summary.median
+
+    @property
+    def network_ms(self) -> float | None:
+        """What pings and bytes explain of the time that the server's own clock does not; None if that is not known.
+
+        Where the bytes were not measured it is the whole of that time, if pings explain most of it.
+        """
+        rest, empty = self.part("network"), self.empty_ms
+        if rest is None or empty is None:
+            return None
+        if self.transfer_ms is not None:
+            return min(rest.summary.mean, empty + self.transfer_ms)
+        return rest.summary.mean if empty >= MOSTLY_EMPTY * rest.summary.median else None
 
     def part(self, name: str) -> ServerPart | None:
         """Return the part called ``name``; None if there is none."""
@@ -159,10 +169,8 @@ class ServerAnswer(Answer):
 IMAGE_FORMS: Mapping[EncodingKind, str] = {
     "as sent": "as sent",
     "as uint8": "as uint8",
-    "as float32": "as float32",
     "JPEG": "as JPEG of quality 95",
     "resized": "resized to 224×224",
-    "resized, as float32": "resized to 224×224, as float32",
     "resized, then JPEG": "resized to 224×224, then JPEG",
 }
 
@@ -172,9 +180,9 @@ class Protocol:
     """One protocol.
 
     Args:
+        decoder: that the server reads no JPEG, and what must do it.
         packs: how messages are made.
         own_time: what of a call the server's own time is.
-        decoder: that the server reads no JPEG, and what must do it.
         ways: ways there and back in one call.
         filters: whether the server drops observations that are similar to the one before.
         keepalive_ms: the call from which its own client would lose the connection; None for a client that waits.
@@ -182,9 +190,9 @@ class Protocol:
         look: fault → where to look, where that differs from other protocols.
     """
 
-    packs: str
-    own_time: str
     decoder: str
+    packs: str = "msgpack"
+    own_time: str = "inference, by the server's own clock"
     ways: int = 1
     filters: bool = False
     keepalive_ms: float | None = None
@@ -194,37 +202,27 @@ class Protocol:
 
 PROTOCOLS: Mapping[ProtocolName, Protocol] = {
     "openpi": Protocol(
-        packs="msgpack",
-        own_time="inference, by the server's own clock",
         decoder="openpi's server has no decoder for JPEG: an input transform must do it.",
         keepalive_ms=40_000.0,  # an interval of 20 s, and 20 s for the answer: the defaults of `websockets`
         then={
-            "silent": "openpi's client has no time limit of its own: the robot's loop hangs until the connection is "
-            "closed.",
+            "silent": "openpi's client has no time limit of its own: the robot's loop hangs.",
             "closed": "openpi's client does not connect again: the robot's program ends with this exception.",
-            "error": "openpi's server sends the traceback and closes the connection. The robot's program ends.",
-            "no actions": "A client that reads 'actions' ends with this exception.",
+            "error": "openpi's server closes the connection at an exception, and the robot's program ends.",
         },
         look={
-            "error": "The server's traceback is in result.json, at faults.detail.",
-            "undecodable": "Check the program at this address: it may be another version of openpi, or a proxy.",
+            "error": "The traceback is in the server's log, and in result.json at faults.detail if the server sent it.",
             "no actions": "Look at the output transforms of the server's config.",
         },
     ),
     "GR00T": Protocol(
-        packs="msgpack",
-        own_time="inference, by the server's own clock",
         decoder="GR00T's server has no decoder for JPEG: its policy must get arrays.",
         then={
             "silent": "Many versions of GR00T's client set no time limit on their socket: the robot's loop hangs.",
-            "closed": "ZeroMQ connects again silently, and the answer is lost. A client without a time limit waits for "
-            "ever.",
-            "error": "GR00T's server sends only the message, and its client raises a RuntimeError. The robot's "
-            "program ends.",
+            "closed": "ZeroMQ connects again silently, and the answer is lost: a client without a time limit hangs.",
+            "error": "GR00T's client raises a RuntimeError with the message alone, and the robot's program ends.",
         },
         look={
             "error": "The traceback and the exception's type are in the server's own log.",
-            "undecodable": "Check the program at this address: it may be another version of GR00T, or a proxy.",
             "no actions": "Look at what the server's policy returns: a map of arrays, and a map of further things.",
         },
     ),
@@ -238,8 +236,7 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
             "slow": "LeRobot's client waits without a limit, while its robot executes the rest of the queue.",
             "silent": "LeRobot's client waits without a limit. The robot stands still when its queue is empty.",
             "closed": "LeRobot's client logs an error and asks again. The robot stands still when its queue is empty.",
-            "error": "LeRobot's server sends an empty answer. Its client silently asks again, and the robot stands "
-            "still.",
+            "error": "LeRobot's server sends an empty answer, its client silently asks again, and the robot waits.",
             "empty": "The observation was marked must_go, so no filter dropped it. LeRobot's server sends an empty "
             "answer if its policy raises an exception, and logs only its message. The robot stands still.",
             "undecodable": "The thread of LeRobot's client that receives actions ends, and the robot stands still.",

@@ -10,8 +10,10 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
+
+import numpy as np
 
 from strobe.core.measure import host
 from strobe.core.measure.sampling import Progress
@@ -20,11 +22,11 @@ from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.progress import Reporter
 from strobe.loops.measure.rollout import quantiles
 from strobe.servers import image_encodings
-from strobe.servers.figures import NETWORK, Trip, action_age, bytes_per_s, parts, summarize_times, waits
+from strobe.servers.figures import Trip, action_age, bytes_per_s, parts, summarize_times, waits
 from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
-from strobe.servers.protocols.observations import Observations, Source
-from strobe.servers.protocols.wire import CallFailedError, Exchange, Wire, describe_odd_numbers
+from strobe.servers.protocols.observations import Observations, Source, replace_each
+from strobe.servers.protocols.wire import CallFailedError, Exchange, Wire
 from strobe.servers.results import PROTOCOLS, FaultKind, ServerAnswer, ServerFault
 from strobe.version import __version__
 
@@ -34,6 +36,8 @@ MOST_PINGING_MS = 1000.0  # after the first call, as long as that took
 FAILURES = 6  # in a row that end the calls, where the connection would take more
 FEWEST = 6  # calls, however long they take: an interval needs as many
 MOST = 20_000  # calls: more say nothing more
+UPLOADS = 3  # calls that show when the server has read an observation
+REPLACING_S = 10.0  # at most, for calls with an input replaced
 MOST_METADATA, SHOWN, END = 20, 200, 4000  # entries, characters of each, characters of a traceback's end
 
 
@@ -77,9 +81,13 @@ def server(options: ServerOptions, source: Source, live: Reporter) -> ServerAnsw
             if answer.first_ms is not None and not measured.over and PROTOCOLS[wire.protocol].filters:
                 live.stage("testing whether the server drops observations")
                 answer.dropped = wire.count_dropped(observations.each)
+            if not measured.over and not answer.faults:
+                live.stage("trying the rate of the network, and each input of an observation")
+                measured.upload()
+                measured.replace_inputs()
             live.stage("encoding the images in other forms")
-            first, recorded = observations.each[0], observations.recorded
-            answer.encodings = image_encodings.encodings(first, wire.encode, recorded=recorded)
+            first = observations.each[0]
+            answer.encodings = image_encodings.encodings(first, wire.encode, recorded=observations.recorded)
         except KeyboardInterrupt:
             answer.status = "interrupted"
         measured.finish()
@@ -95,6 +103,7 @@ class _Measured:
         self._in_a_row = 0  # failures
         self._sound = 0  # answers
         self._way_ms: float | None = None  # there and back without data, at its fastest
+        self._upload_ms: float | None = None  # the same with an observation's bytes on the way there
         self._observations, self._recorded = observations.each, observations.recorded
         self._exchanges: list[Exchange] = []
         self.answer = ServerAnswer(
@@ -112,10 +121,9 @@ class _Measured:
     def call_first(self) -> bool:
         """Call until one call is answered, apart from the figures. Return whether the connection is still of use."""
         while not self._has_ended:
-            begun = time.perf_counter_ns()
             exchange = self._exchange()
             if exchange is not None:
-                self.answer.first_ms = (time.perf_counter_ns() - begun) / 1e6
+                self.answer.first_ms = exchange.trip.whole
                 self._check(exchange)
                 return True
         return False
@@ -154,13 +162,51 @@ class _Measured:
             if enough or done >= MOST:
                 return
 
+    def replace_inputs(self) -> None:
+        """Replace each input of an observation once: one is ignored if the actions stay the same to the bit."""
+        answer, first, unjudged = self.answer, self._observations[0], "inputs that the server ignores: "
+        others = list(replace_each(first, np.random.default_rng(0)))
+        longest_s = max((each.trip.whole for each in self._exchanges), default=answer.first_ms or 0.0) / 1e3
+        if (len(others) + 2) * longest_s > REPLACING_S:
+            answer.not_judged.append(f"{unjudged}{len(others) + 2} calls would take over {REPLACING_S:g} s")
+            return
+        present, again = self._actions(first), self._actions(first)
+        if present is None or again is None or not np.array_equal(present, again):
+            answer.not_judged.append(f"{unjudged}it answers the same observation in different ways, as with noise")
+            return
+        for name, observation in others:
+            changed = self._actions(observation)
+            if self.over:
+                return
+            answer.replaced.append(name)
+            if changed is not None and np.array_equal(changed, present):
+                answer.ignored.append(name)
+
+    def _actions(self, observation: Mapping[str, object]) -> np.ndarray | None:
+        """Return the actions of a call apart from the figures; None for one that fails."""
+        try:
+            return None if self.over else self._wire.call(observation).actions
+        except CallFailedError as error:
+            self.over |= error.over
+            return None
+
+    def upload(self) -> None:
+        """Measure when the server has read an observation, if its bytes may take noticeable time."""
+        rests = [each.trip.away - each.trip.server for each in self._exchanges if each.trip.server is not None]
+        if self._way_ms is None or min(rests, default=0.0) - self._way_ms < 1.0:
+            return
+        seen = [self._wire.upload_ms(self._observations[0]) for _ in range(UPLOADS)]
+        self._upload_ms = min((each for each in seen if each is not None), default=None)
+        self.over |= None in seen and self._wire.protocol == "openpi"  # its answer may still come
+
     def _exchange(self) -> Exchange | None:
         observation = self._observations[self.answer.calls % len(self._observations)]
         self.answer.calls += 1
+        begun = time.perf_counter_ns()
         try:
             exchange = self._wire.call(observation)
         except CallFailedError as error:
-            self._record_fault(error.kind, error.error, error.waited_ms, error.detail)
+            self._record_fault(error.kind, error.error, (time.perf_counter_ns() - begun) / 1e6, error.detail)
             self.over |= error.over
             self._in_a_row += 1
             return None
@@ -168,21 +214,13 @@ class _Measured:
         return exchange
 
     def _check(self, exchange: Exchange) -> bool:
-        actions = exchange.actions
-        if actions is None or not actions.ndim or not actions.size:
-            empty = "" if actions is None else f"ValueError: the actions are an array of shape {actions.shape}"
-            self._record_fault("no actions", empty or exchange.held, exchange.ms)
-            return False
-        if not self.answer.chunk:
-            self.answer.chunk = list(actions.shape)
-        if list(actions.shape) != self.answer.chunk:
-            first = tuple(self.answer.chunk)
-            self._record_fault(
-                "other shape", f"ValueError: actions of shape {actions.shape}, after {first}", exchange.ms
-            )
-            return False
-        if odd := describe_odd_numbers(actions):
-            self._record_fault("not finite", odd, exchange.ms)
+        fault, shape = exchange.fault, [] if exchange.actions is None else list(exchange.actions.shape)
+        if fault is None or fault[0] != "no actions":
+            first = self.answer.chunk = self.answer.chunk or shape
+            if shape != first:
+                fault = "other shape", f"ValueError: actions of shape {tuple(shape)}, after {tuple(first)}"
+        if fault is not None:
+            self._record_fault(*fault, exchange.trip.whole)
             return False
         self._sound += 1
         return True
@@ -199,13 +237,10 @@ class _Measured:
     def finish(self) -> None:
         """Put the figures of the calls into the answer, and what is not judged."""
         answer, hz = self.answer, self._options.control_hz
-        warmup = find_warmup([exchange.ms for exchange in self._exchanges]) if self._exchanges else 0
+        warmup = find_warmup([exchange.trip.whole for exchange in self._exchanges]) if self._exchanges else 0
         kept = self._exchanges[warmup:]
         waited = waits([each.pong_ms for each in kept], self._way_ms)
-        trips = [
-            Trip(each.encode_ns / 1e6, each.away_ns / 1e6, each.decode_ns / 1e6, each.server_ms, wait)
-            for each, wait in zip(kept, waited, strict=True)
-        ]
+        trips = [replace(each.trip, wait=wait) for each, wait in zip(kept, waited, strict=True)]
         answer.warmup = warmup
         answer.overstated = sum(trip.is_overstated for trip in trips)
         if trips:
@@ -225,15 +260,14 @@ class _Measured:
             answer.status = "failed"
 
     def _rate(self) -> None:
-        """Put the network's bytes per second into the answer, and what they mean for other forms of the images."""
-        answer, network = self.answer, self.answer.part(NETWORK)
-        if network is None or self._way_ms is None or answer.sent_bytes is None or answer.received_bytes is None:
+        """Put what the bytes take into the answer, their rate, and what it means for other forms of the images."""
+        answer, way_ms, upload_ms = self.answer, self._way_ms, self._upload_ms
+        if way_ms is None or upload_ms is None or answer.sent_bytes is None or answer.received_bytes is None:
             return
-        whole = answer.sent_bytes.median + answer.received_bytes.median
-        answer.bytes_per_s = rate = bytes_per_s(whole, network.summary.median, self._way_ms)
-        if rate is None:
-            return
-        for each in answer.encodings:
+        sent, took = answer.sent_bytes.median, max(0.0, upload_ms - way_ms)
+        answer.transfer_ms = took * (1 + answer.received_bytes.median / sent)
+        answer.bytes_per_s = rate = bytes_per_s(sent, took, way_ms)
+        for each in answer.encodings if rate else ():
             each.transfer_ms = 1e3 * each.payload_bytes / rate
 
     def _unjudged_reasons(self, trips: list[Trip]) -> Iterator[str]:

@@ -54,11 +54,13 @@ class Policy:
         answer: of an observation and its number, from 1.
         infer_s: seconds that its inference takes.
         tells: whether the answer has the server's time.
+        max_size: bytes of a message that it takes; None for any.
     """
 
     answer: Answer = lambda observation, number: actions()
     infer_s: float = 0.0
     tells: bool = True
+    max_size: int | None = None
     metadata: dict[str, Any] | bytes | str | None = field(default_factory=lambda: {"robot": "stand-in"})
     seen: list[dict[str, Any]] = field(default_factory=list)
 
@@ -82,7 +84,8 @@ def serving(policy: Policy) -> Iterator[str]:
             return connection.respond(HTTPStatus.OK, "OK\n")
         return connection.respond(HTTPStatus.NOT_FOUND, "no\n") if request.path == "/elsewhere" else None
 
-    server = serve(handle, "127.0.0.1", 0, compression=None, max_size=None, process_request=healthy, close_timeout=0.2)
+    limits: dict[str, Any] = {"max_size": policy.max_size, "close_timeout": 0.2}
+    server = serve(handle, "127.0.0.1", 0, compression=None, process_request=healthy, **limits)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

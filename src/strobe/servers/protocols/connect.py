@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from strobe.core.errors import UserError, error_line
+from strobe.core.errors import UserError, error_line, install
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
+from strobe.servers.results import ADDRESSES
 
 if TYPE_CHECKING:
     from strobe.servers.protocols.wire import Wire
 
-EXAMPLE = "write ws://HOST:8000 (openpi), tcp://HOST:5555 (GR00T) or grpc://HOST:8080 (LeRobot)"
+EXAMPLE = f"write {', '.join(f'{url} ({name})' for name, url in ADDRESSES.items())}"
 _SCHEMES = ("ws", "wss", "tcp", "grpc")
 
 
@@ -31,18 +33,17 @@ def check_url(url: str, flag: str = "--policy.server") -> str:
     return parts.scheme
 
 
-def require_packages(url: str) -> None:
-    """Raise UserError where a package that the protocol of ``url`` needs is not installed."""
-    match check_url(url):
-        case "tcp":
-            from strobe.servers.protocols import groot_messages as messages
-        case "grpc":
-            from strobe.loops.remote_stamps import require_grpc
-
-            return require_grpc()
-        case _:
-            from strobe.servers.protocols import openpi as messages
-    messages.require_packages()
+def require_packages(url: str) -> str:
+    """Return the scheme of ``url``. Raises UserError where a package that its protocol needs is not installed."""
+    scheme = check_url(url)
+    openpi = {"msgpack": "msgpack", "websockets": "websockets"}
+    needed = {"tcp": {"msgpack": "msgpack", "zmq": "pyzmq"}, "grpc": {"grpc": "grpcio"}}.get(scheme, openpi)
+    for module, package in needed.items():
+        try:
+            import_module(module)
+        except ImportError:
+            raise UserError(f"a server at {scheme}:// needs the package {package}: {install('remote')}") from None
+    return scheme
 
 
 def connect(url: str, timeout_s: float, policy: ServedPolicy | None = None) -> Wire:
@@ -55,8 +56,7 @@ def connect(url: str, timeout_s: float, policy: ServedPolicy | None = None) -> W
     Raises:
         UserError: a wrong address, a package that is missing, or nothing at the address that speaks the protocol.
     """
-    scheme = check_url(url)
-    require_packages(url)
+    scheme = require_packages(url)
     if scheme == "tcp":
         from strobe.servers.protocols.groot import GrootWire
 

@@ -4,21 +4,30 @@ A request is a map with the name of an endpoint and its data: ``get_action``, ``
 up to N1.5 take the observation as the data. Later ones take it under ``observation``, with a batch dimension, and they
 answer with the actions and a map of further things. A server whose policy raises answers with the exception's message
 under ``error``. ZeroMQ hides that a connection broke off, so its monitor is watched.
+
+Messages are msgpack, in which an array of NumPy is a map. The older form has the bytes of a .npy file. The later
+one is that of the package msgpack-numpy: bytes, dtype and shape. What a server says of its modalities shows which form
+it speaks. Arrays of objects are refused in both.
 """
 
 from __future__ import annotations
 
+import io
+import math
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any, Literal, override
 from urllib.parse import urlsplit
 
+import msgpack
 import numpy as np
+import zmq
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject
-from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode
+from strobe.core.json_text import JsonObject, parse_json
+from strobe.servers.figures import Trip
+from strobe.servers.protocols import wire
 from strobe.servers.protocols.observations import STATE, STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.wire import (
     CONNECT_S,
@@ -28,16 +37,84 @@ from strobe.servers.protocols.wire import (
     Wire,
     connection_error_reason,
 )
-from strobe.servers.results import FaultKind
 
 if TYPE_CHECKING:
     from strobe.core.subjects.subject import Observation
-    from strobe.core.timeline.layers import Call
 
 PING_MS = 1000
 MOST_ASKED = 2**27  # bytes of an observation that a server may ask for
 SIZE = (256, 256)  # size of synthetic images
 LANGUAGE = "annotation.human.task_description"  # key of the task, if the server names none
+
+
+ArrayForm = Literal["npy", "msgpack-numpy"]
+_NPY, _AS_NPY = "__ndarray_class__", "as_npy"
+_MODALITY, _LATER_MODALITY, _AS_JSON = "__ModalityConfig_class__", "__ModalityConfig__", "as_json"
+MOST_LISTED = 1000  # names, or time steps, of a modality
+
+
+class Modality(dict[str, Any]):
+    """The server's description of a modality, such as its video: ``modality_keys`` and ``delta_indices`` among others.
+
+    Attributes:
+        flat: whether it was sent as text, as the servers up to N1.5 do, which take an observation without a map.
+        form: of arrays that the server speaks.
+    """
+
+    flat = False
+    form: ArrayForm = "npy"
+
+
+def encode(message: object, form: ArrayForm = "npy") -> bytes:
+    """Return ``message`` as GR00T sends it. Raises ValueError or TypeError for what cannot be sent."""
+    return bytes(msgpack.packb(message, default=_npy if form == "npy" else _buffer) or b"")
+
+
+def decode(data: bytes) -> Any:
+    """Return the message in ``data``. Raises ValueError for what is no msgpack, or holds an array that is none."""
+    return wire.decode(data, _unpack_value)
+
+
+def _npy(value: object) -> object:
+    array, file = wire.check_array(value, "GR00T's"), io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return {_NPY: True, _AS_NPY: file.getvalue()}
+
+
+def _buffer(value: object) -> object:
+    array = wire.check_array(value, "GR00T's")
+    head = {b"nd": True, b"type": array.dtype.str, b"kind": b"", b"shape": array.shape}
+    return {**head, b"data": array.tobytes()}
+
+
+def _unpack_value(value: dict[Any, Any]) -> object:
+    if _NPY in value:
+        return _from_npy(value[_AS_NPY])
+    if _MODALITY in value or _LATER_MODALITY in value:
+        return _modality(value)
+    return wire.unpack_array(value)
+
+
+def _from_npy(data: bytes) -> np.ndarray:
+    """Return the array in the bytes of a .npy file. Raises ValueError where they are fewer than its header says."""
+    file = io.BytesIO(data)
+    header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    shape, _, dtype = header[np.lib.format.read_magic(file)](file)
+    if not dtype.itemsize or dtype.itemsize * math.prod(shape) != len(data) - file.tell():
+        raise ValueError(f"an array of shape {shape} in {len(data):,} bytes")
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def _modality(value: Mapping[Any, Any]) -> Modality:
+    config = value[_AS_JSON]
+    read = Modality(parse_json(config) if isinstance(config, str) else config)
+    for name, kind in (("modality_keys", str), ("delta_indices", int)):
+        listed = read.pop(name, None) or []
+        if not isinstance(listed, list) or len(listed) > MOST_LISTED or not all(type(each) is kind for each in listed):
+            raise ValueError(f"{name} is no list of up to {MOST_LISTED:,} such")
+        read[name] = listed
+    read.flat, read.form = isinstance(config, str), "npy" if _MODALITY in value else "msgpack-numpy"
+    return read
 
 
 class GrootWire(Wire):
@@ -53,9 +130,7 @@ class GrootWire(Wire):
     protocol = "GR00T"
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        import zmq
-
-        self._zmq, self._url, self._timeout_ms = zmq, url, round(timeout_s * 1e3)
+        self._url, self._timeout_ms = url, round(timeout_s * 1e3)
         self._context = zmq.Context()
         self._wait_ms = round(min(CONNECT_S, timeout_s) * 1e3)
         self._look_for_a_listener()
@@ -84,7 +159,6 @@ class GrootWire(Wire):
             raise UserError(f"cannot connect to {self._url}: {connection_error_reason(error)}") from None
 
     def _open(self) -> None:
-        zmq = self._zmq
         self._socket = self._context.socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
@@ -111,11 +185,14 @@ class GrootWire(Wire):
         except ValueError as error:
             raise UserError(f"{self._url} does not speak GR00T's protocol: {error_line(error, 120)}") from None
 
-    @override
-    def close(self) -> None:
+    def _close_socket(self) -> None:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
+
+    @override
+    def close(self) -> None:
+        self._close_socket()
         self._context.term()
 
     @override
@@ -199,54 +276,45 @@ class GrootWire(Wire):
         begun = time.perf_counter_ns()
         self._socket.send(encode({"endpoint": "ping"}))
         if not self._socket.poll(PING_MS):
-            self._reopen()
+            self._close_socket()
+            self._open()
             return None
         self._socket.recv()
         return (time.perf_counter_ns() - begun) / 1e6
 
-    def _reopen(self) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(0)
-        self._socket.close(0)
-        self._open()
-
     @override
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         begun = time.perf_counter_ns()
-
-        def make_error(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
-            return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6, over=over)
-
         data = self.encode(observation)
         encoded = time.perf_counter_ns()
         self._socket.send(data)
         limit = f"TimeoutError: no answer within {self._timeout_ms / 1e3:g} s"
-        if not self._came(make_error):
-            if not self._came(make_error):
-                raise make_error("silent", f"{limit}, and none in as much time again", over=True)
-            raise make_error("slow", limit, over=True)
+        if not self._came():
+            if not self._came():
+                raise CallFailedError("silent", f"{limit}, and none in as much time again")
+            raise CallFailedError("slow", limit)
         message = self._socket.recv()
         received = time.perf_counter_ns()
         try:
             answer = decode(message)
         except ValueError as error:
-            raise make_error("undecodable", error_line(error)) from None
+            raise CallFailedError("undecodable", error_line(error)) from None
         decoded = time.perf_counter_ns()
         if isinstance(answer, dict) and "error" in answer:
-            raise make_error("error", f"RuntimeError: Server error: {error_line(answer['error'], 200)}")
-        took = (encoded - begun, received - encoded, decoded - received)
-        return Exchange(*took, len(data), len(message), *_extract_actions(answer))
+            raise CallFailedError("error", f"RuntimeError: Server error: {error_line(answer['error'], 200)}")
+        trip = Trip.from_ns(begun, encoded, received, decoded)
+        return Exchange(trip, len(data), len(message), *_extract_actions(answer))
 
-    def _came(self, failed: Call) -> bool:
+    def _came(self) -> bool:
         """Wait for an answer as long as one call may take. Raises CallFailedError where the connection ends."""
-        poller = self._zmq.Poller()
-        poller.register(self._socket, self._zmq.POLLIN)
-        poller.register(self._monitor, self._zmq.POLLIN)
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
         ready = dict(poller.poll(self._timeout_ms))
         if self._socket in ready:
             return True
         if ready:
-            raise failed("closed", "ConnectionResetError: the connection ended before the answer", over=True)
+            raise CallFailedError("closed", "ConnectionResetError: the connection ended before the answer")
         return False
 
 

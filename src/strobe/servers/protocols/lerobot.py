@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
+import grpc
 import numpy as np
+from lerobot.transport import services_pb2, services_pb2_grpc
+from lerobot.transport.utils import grpc_channel_options, send_bytes_in_chunks
 
 from strobe.core.errors import UserError, error_line
 from strobe.loops import remote_stamps
+from strobe.servers.figures import Trip
 from strobe.servers.protocols import lerobot_messages
 from strobe.servers.protocols.lerobot_messages import Robot, ServedPolicy, make_robot
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire
-from strobe.servers.results import DroppedObservations, FaultKind
-
-if TYPE_CHECKING:
-    from strobe.core.timeline.layers import Call
+from strobe.servers.results import DroppedObservations
 
 LOAD_S = 600.0  # time for the server to load a policy
 PING_S = 1.0
@@ -39,14 +40,10 @@ class LerobotWire(Wire):
     protocol = "LeRobot"
 
     def __init__(self, url: str, timeout_s: float, policy: ServedPolicy) -> None:
-        import grpc
-        from lerobot.transport import services_pb2, services_pb2_grpc
-        from lerobot.transport.utils import grpc_channel_options
-
         lerobot_messages.check_features(policy)
         self._policy = policy
         self._url, self._timeout_s = url, timeout_s
-        self._messages, self._errors = services_pb2, grpc
+        self._messages: Any = services_pb2  # its classes are made at the import
         self._channel = grpc.insecure_channel(url.removeprefix("grpc://"), grpc_channel_options(MESSAGE_BYTES))
         self._stub = services_pb2_grpc.AsyncInferenceStub(self._channel)
         self._step = 0
@@ -61,12 +58,12 @@ class LerobotWire(Wire):
     def _greet(self) -> None:
         wait_s = min(CONNECT_S, self._timeout_s)
         try:
-            self._errors.channel_ready_future(self._channel).result(timeout=wait_s)
+            grpc.channel_ready_future(self._channel).result(timeout=wait_s)
             self._stub.Ready(self._messages.Empty(), timeout=wait_s)
-        except self._errors.FutureTimeoutError:
+        except grpc.FutureTimeoutError:
             self.close()
             raise UserError(f"cannot connect to {self._url}: no gRPC server answers within {wait_s:g} s") from None
-        except self._errors.RpcError as error:
+        except grpc.RpcError as error:
             self.close()
             status = remote_stamps.grpc_status(error) or type(error).__name__
             raise UserError(f"{self._url} does not speak LeRobot's protocol: {status}") from None
@@ -77,7 +74,7 @@ class LerobotWire(Wire):
         instructions = lerobot_messages.instructions(self._policy, self._robot.features)
         try:
             self._stub.SendPolicyInstructions(self._messages.PolicySetup(data=instructions), timeout=LOAD_S)
-        except self._errors.RpcError as error:
+        except grpc.RpcError as error:
             status = remote_stamps.grpc_status(error) or type(error).__name__
             raise UserError(f"{self._url} does not load {self._policy.path}: {status}") from None
         return self._robot.observations
@@ -91,7 +88,7 @@ class LerobotWire(Wire):
         begun = time.perf_counter_ns()
         try:
             self._stub.Ready(self._messages.Empty(), timeout=PING_S)
-        except self._errors.RpcError:
+        except grpc.RpcError:
             return None
         return (time.perf_counter_ns() - begun) / 1e6
 
@@ -102,106 +99,77 @@ class LerobotWire(Wire):
     def _call(self, observation: Mapping[str, object], *, must_go: bool) -> Exchange:
         self._step += 1
         begun = time.perf_counter_ns()
-
-        def make_error(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
-            return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6, over=over)
-
         data = lerobot_messages.encode(observation, time.time(), self._step, must_go=must_go)
         encoded = time.perf_counter_ns()
-        try:
-            sent = self._send(data)
-            message, received = self._receive()
-        except self._errors.FutureTimeoutError as error:
-            raise self._late(error.args[0], make_error) from None
-        except self._errors.RpcError as error:
-            status = remote_stamps.grpc_status(error) or type(error).__name__
-            closed = status.startswith(("UNAVAILABLE", "CANCELLED"))
-            raise make_error("closed" if closed else "error", status, over=closed) from None
+        sent = self._stub.SendObservations.future(send_bytes_in_chunks(data, self._messages.Observation))
+        self._result(sent)
+        received = self._stub.GetActions.future(self._messages.Empty())
+        message = self._result(received)
         came = time.perf_counter_ns()
         if not message.data:
-            raise _empty(remote_stamps.failure_received(received), make_error)
+            raise _empty(remote_stamps.failure_received(received))
         try:
             lerobot_messages.check(message.data)  # no part of what a client's decoding takes
             checked = time.perf_counter_ns()
             answer = lerobot_messages.decode(message.data)
         except ValueError as error:
-            raise make_error("undecodable", error_line(error)) from None
-        decoded = time.perf_counter_ns()
-        took = (encoded - begun, came - encoded, decoded - checked)
+            raise CallFailedError("undecodable", error_line(error)) from None
+        decoded = came + time.perf_counter_ns() - checked
         own, policy = _server_ms(remote_stamps.read_stamps(sent)[0], remote_stamps.read_stamps(received)[0])
         actions, held = lerobot_messages.extract_actions(answer)
-        return Exchange(*took, len(data), len(message.data), actions, held, own, policy)
+        trip = Trip.from_ns(begun, encoded, came, decoded, own)
+        return Exchange(trip, len(data), len(message.data), actions, held, policy)
 
-    def _send(self, data: bytes) -> object:
-        from lerobot.transport.utils import send_bytes_in_chunks
-
-        chunks = send_bytes_in_chunks(data, self._messages.Observation)
-        call = self._stub.SendObservations.future(chunks)
-        self._result(call)
-        return call
-
-    def _receive(self) -> tuple[Any, Any]:
-        call = self._stub.GetActions.future(self._messages.Empty())
-        return self._result(call), call
-
-    def _result(self, call: Any) -> object:
+    def _result(self, call: Any) -> Any:
+        """Return the server's answer to a request. Raises CallFailedError."""
         try:
             return call.result(timeout=self._timeout_s)
-        except self._errors.FutureTimeoutError:
-            raise self._errors.FutureTimeoutError(call) from None
+        except grpc.FutureTimeoutError:
+            raise self._late(call) from None
+        except grpc.RpcError as error:
+            status = remote_stamps.grpc_status(error) or type(error).__name__
+            closed = status.startswith(("UNAVAILABLE", "CANCELLED"))
+            raise CallFailedError("closed" if closed else "error", status) from None
 
-    def _late(self, call: Any, failed: Call) -> CallFailedError:
+    def _late(self, call: Any) -> CallFailedError:
         """Return how a call that ran out of time failed: wait once more as long for its answer."""
         limit = f"TimeoutError: no answer within {self._timeout_s:g} s"
         try:
             message = call.result(timeout=self._timeout_s)
-        except self._errors.FutureTimeoutError:
+        except grpc.FutureTimeoutError:
             call.cancel()
-            return failed("silent", f"{limit}, and none in as much time again", over=True)
-        except self._errors.RpcError as error:
-            return failed("closed", remote_stamps.grpc_status(error) or type(error).__name__, over=True)
+            return CallFailedError("silent", f"{limit}, and none in as much time again")
+        except grpc.RpcError as error:
+            return CallFailedError("closed", remote_stamps.grpc_status(error) or type(error).__name__)
         if not getattr(message, "data", b""):
-            return _empty(remote_stamps.failure_received(call), failed)
-        return failed("slow", limit, over=True)
+            return _empty(remote_stamps.failure_received(call))
+        return CallFailedError("slow", limit)
 
     @override
     def count_dropped(self, observations: Sequence[Mapping[str, object]]) -> DroppedObservations | None:
-        robot = self._robot
-        if robot is None or len(observations) < 2:
+        robot, sent, lost = self._robot, observations[1 : 1 + FILTERED], []
+        if robot is None or not sent:
             return None
-        if not self._answers(observations[0]):
-            return None
-        state, distances, lost = robot.state(observations[0]), [], []
-        for observation in observations[1 : 1 + FILTERED]:
-            there = robot.state(observation)
-            distances.append(float(np.linalg.norm(there - state)))
-            try:
-                self._call(observation, must_go=False)
-            except CallFailedError as error:
-                if error.kind != "empty" or not self._answers(observation):
-                    return None  # not the filter, but the policy
-                lost.append(distances[-1])
-            state = there
-        return DroppedObservations(
-            sent=len(distances),
-            dropped=len(lost),
-            nearest=min(distances),
-            farthest_dropped=max(lost, default=None),
-        )
-
-    def _answers(self, observation: Mapping[str, object]) -> bool:
         try:
-            self.call(observation)
+            self.call(observations[0])
+            for before, observation in zip(observations, sent, strict=False):
+                try:
+                    self._call(observation, must_go=False)
+                except CallFailedError as error:
+                    if error.kind != "empty":
+                        raise
+                    self.call(observation)  # an error of the policy would come again
+                    lost.append(float(np.linalg.norm(robot.state(observation) - robot.state(before))))
         except CallFailedError:
-            return False
-        return True
+            return None  # not the filter, but the policy
+        return DroppedObservations(sent=len(sent), dropped=len(lost), farthest_dropped=max(lost, default=None))
 
 
-def _empty(failure: Sequence[str] | None, failed: Call) -> CallFailedError:
+def _empty(failure: Sequence[str] | None) -> CallFailedError:
     if failure is None:
-        return failed("empty", "Empty: the server sent an answer without data")
+        return CallFailedError("empty", "Empty: the server sent an answer without data")
     error, place, line = failure
-    return failed("error", error, f"{place}: {line}" if place else line)
+    return CallFailedError("error", error, f"{place}: {line}" if place else line)
 
 
 def _server_ms(sending: Sequence[int] | None, serving: Sequence[int] | None) -> tuple[float | None, float | None]:

@@ -5,7 +5,7 @@ They are read before a server is called. Each protocol then gives them the names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STATE = "observation.state"  # feature of a data set
 STATE_DIM = 8  # dimensions of LIBERO's state
-TASK = "pick up the cube"
+TASK, OTHER_TASK = "pick up the cube", "wave at the camera"
 FRAMES = 16  # frames of a data set, sent in turn
 MOST_BYTES = 1 << 30  # size of a template's array
 _KINDS = "biuf"
@@ -200,6 +200,48 @@ def _make_value(name: str, value: Any, generator: np.random.Generator) -> object
     if kind.kind == "b":
         return generator.integers(0, 2, shape).astype(bool)
     return generator.integers(0, min(np.iinfo(kind).max, 255) + 1, shape).astype(kind)
+
+
+def leaves(observation: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the name and the value of each input, also in the maps within, with a dot between their names."""
+    for name, value in observation.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def change(observation: Mapping[str, object], form: Callable[[str, object], object], prefix: str = "") -> Observation:
+    """Return the observation with what ``form`` makes of the name and the value of each input."""
+    return {
+        name: change(value, form, f"{prefix}{name}.") if isinstance(value, Mapping) else form(f"{prefix}{name}", value)
+        for name, value in observation.items()
+    }
+
+
+def replace_each(
+    observation: Mapping[str, object], generator: np.random.Generator
+) -> Iterator[tuple[str, Observation]]:
+    """Yield the name of each input, and the observation with noise or another text in its place.
+
+    Numbers with a fraction, such as LeRobot's joints, are one input.
+    """
+    names = [name for name, each in leaves(observation) if isinstance(each, str | list | np.ndarray) and np.size(each)]
+    numbers = [name for name, value in leaves(observation) if isinstance(value, float)]
+    for group in [*([name] for name in names), *([numbers] if numbers else [])]:
+
+        def replace(name: str, value: object, group: Sequence[str] = group) -> object:
+            return _replace_value(name, value, generator) if name in group else value
+
+        yield " to ".join(dict.fromkeys([group[0], group[-1]])), change(observation, replace)
+
+
+def _replace_value(name: str, value: object, generator: np.random.Generator) -> object:
+    if isinstance(value, list):
+        return [_replace_value(name, each, generator) for each in value]
+    if isinstance(value, np.ndarray):
+        return _make_value(name, {"shape": list(value.shape), "dtype": value.dtype.str}, generator)
+    return value + float(generator.standard_normal()) if isinstance(value, float) else OTHER_TASK
 
 
 def _dtype(name: object) -> np.dtype | None:

@@ -7,23 +7,32 @@ vllm-omni and SGLang speak it too, at a path of their own. There an answer may b
 by the parts of an action, and an error is a map, after which the connection goes on.
 
 Messages are msgpack, in which an array of NumPy is a map of its bytes, its dtype and its shape. The keys of that map
-are bytes. A scalar of NumPy is such a map too, with its value in place of the bytes. Arrays of objects are refused in
-both directions: their bytes are addresses in the memory of another process.
+are bytes. A scalar of NumPy is such a map too, with its value in place of the bytes. An answer may hold arrays of
+another dialect (`wire.decode`). Arrays of objects are refused in both directions: their bytes are addresses in
+the memory of another process.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, override
 from urllib.parse import urlsplit
 
+import msgpack
 import numpy as np
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
+from websockets.sync.client import connect
 
-from strobe.core.errors import UserError, error_line, install
+from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
+from strobe.core.results.units import size
+from strobe.servers.figures import Trip
 from strobe.servers.protocols.observations import STATE as OF_DATASET
 from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.wire import (
@@ -33,74 +42,28 @@ from strobe.servers.protocols.wire import (
     CallFailedError,
     Exchange,
     Wire,
+    check_array,
     connection_error_reason,
+    decode,
 )
-from strobe.servers.results import FaultKind
-
-_ARRAY, _SCALAR, _DATA, _DTYPE, _SHAPE = b"__ndarray__", b"__npgeneric__", b"data", b"dtype", b"shape"
-_REFUSED = "OVc"  # kinds of dtypes: objects, records, complex numbers
-
-
-def require_packages() -> None:
-    """Raise UserError where `websockets` or `msgpack` is not installed."""
-    try:
-        import msgpack  # noqa: F401
-        import websockets  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"openpi's server needs the package {error.name}: {install('remote')}") from None
+from strobe.servers.results import ADDRESSES
 
 
 def encode(message: object) -> bytes:
     """Return ``message`` as openpi sends it. Raises ValueError or TypeError for what cannot be sent."""
-    import msgpack
-
     return bytes(msgpack.packb(message, default=_pack_value) or b"")
 
 
-def decode(data: bytes) -> Any:
-    """Return the message in ``data``; its arrays are read-only.
-
-    Raises:
-        ValueError: ``data`` is no msgpack, or holds an array whose bytes, dtype and shape do not fit.
-    """
-    import msgpack
-
-    try:
-        return msgpack.unpackb(data, object_hook=_unpack_value)
-    except (ValueError, msgpack.UnpackException) as error:  # the latter where the bytes end too early
-        raise ValueError(f"{type(error).__name__}: {error}") from None
-    except (TypeError, KeyError, OverflowError, MemoryError) as error:  # fields of an array that are none
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+def _pack_value(value: object) -> object:
+    array = check_array(value, "openpi's")
+    if isinstance(value, np.generic):
+        return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
+    return {b"__ndarray__": True, b"data": array.tobytes(), b"dtype": array.dtype.str, b"shape": array.shape}
 
 
-def _pack_value(value: Any) -> object:
-    if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind in _REFUSED:
-            raise ValueError(f"openpi's protocol has no arrays of dtype {value.dtype}")
-        if isinstance(value, np.generic):
-            return {_SCALAR: True, _DATA: value.item(), _DTYPE: value.dtype.str}
-        return {_ARRAY: True, _DATA: value.tobytes(), _DTYPE: value.dtype.str, _SHAPE: value.shape}
-    raise TypeError(f"openpi's protocol has no place for a {type(value).__name__}")
-
-
-def _unpack_value(value: dict[Any, Any]) -> object:
-    if _ARRAY not in value and _SCALAR not in value:
-        return value
-    dtype = np.dtype(value[_DTYPE])
-    if dtype.kind in _REFUSED:
-        raise ValueError(f"an array of dtype {dtype}")
-    if _SCALAR in value:
-        return dtype.type(value[_DATA])
-    data, shape = value[_DATA], tuple(int(size) for size in value[_SHAPE])
-    if min(shape, default=0) < 0:
-        raise ValueError(f"an array of shape {shape}")
-    if len(data) != dtype.itemsize * int(np.prod(shape, dtype=object)):
-        raise ValueError(f"an array of shape {shape} and dtype {dtype} in {len(data):,} bytes")
-    return np.ndarray(shape, dtype, buffer=data)
-
-
-PATHS = "openpi's server takes any path, vllm-omni and SGLang have /v1/realtime/robot/openpi"
 PING_EACH_S = 0.002
+NOTABLE_IDLE_S = 1.0  # without a message, before a connection that is closed
+_LIMIT = re.compile(r"(?:limit of|length of|>) ?(\d+)")  # of a message in bytes, in the reason of close code 1009
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
 SIZE = (224, 224)  # size of images
 # The names of LIBERO's config in openpi.
@@ -124,6 +87,7 @@ class OpenpiWire(Wire):
         self._path = urlsplit(url).path or "/"
         self._socket = self._connect()
         self.metadata = self._first_message()
+        self._spoke_s = time.monotonic()
 
     @override
     def close(self) -> None:
@@ -152,9 +116,6 @@ class OpenpiWire(Wire):
         return encode(observation)
 
     def _connect(self) -> Any:
-        from websockets import exceptions
-        from websockets.sync.client import connect
-
         wait_s = min(CONNECT_S, self._timeout_s)
         try:
             # Without keepalive pings: openpi's server answers none while its policy runs, and would be dropped.
@@ -169,41 +130,38 @@ class OpenpiWire(Wire):
             return connection.__enter__()  # `close` leaves it; websockets 17.1 deprecates a connection without both
         except TimeoutError:
             raise UserError(f"{self._url}: no websocket handshake within {wait_s:g} s") from None
-        except exceptions.InvalidStatus as error:
+        except InvalidStatus as error:
             status = error.response.status_code
-            hint = f"; {PATHS}" if status == HTTPStatus.NOT_FOUND else ": check host, port and path"
+            host = urlsplit(self._url).hostname or "HOST"
+            places = [f"{name}'s is {url.replace('HOST', host)}" for name, url in ADDRESSES.items() if url[:2] == "ws"]
+            hint = f"; {', '.join(places)}" if status == HTTPStatus.NOT_FOUND else ": check host, port and path"
             told = f"answers HTTP {status} at the path {self._path} and opens no websocket"
             raise UserError(f"{self._url} {told}{hint}") from None
-        except (exceptions.WebSocketException, EOFError, ValueError) as error:
+        except (WebSocketException, EOFError, ValueError) as error:
             raise UserError(f"{self._url} opens no websocket: {error_line(error, 120)}") from None
         except OSError as error:
             raise UserError(f"cannot connect to {self._url}: {connection_error_reason(error)}") from None
 
     def _first_message(self) -> JsonObject:
-        from websockets.exceptions import ConnectionClosed
-
         wait_s = min(CONNECT_S, self._timeout_s)
         try:
             message = self._socket.recv(timeout=wait_s)
             metadata = decode(message) if isinstance(message, bytes) else None
+            if isinstance(metadata, dict):
+                return metadata
+            reason = "what it sent first is no map"
         except TimeoutError:
             reason = f"no metadata within {wait_s:g} s"
         except ConnectionClosed as error:
             reason = f"the connection closed ({error_line(error, 120)})"
         except ValueError as error:
             reason = f"what it sent is no msgpack ({error_line(error, 120)})"
-        else:
-            if isinstance(metadata, dict):
-                return metadata
-            reason = "what it sent first is no map"
         self._socket.close()
         raise UserError(f"{self._url} does not speak openpi's protocol: {reason}")
 
     @override
     def ping_ms(self) -> float | None:
         """Return milliseconds of a ping that carries no data; None without an answer in a second."""
-        from websockets.exceptions import ConnectionClosed
-
         begun = time.perf_counter_ns()
         try:
             answered = self._socket.ping().wait(1.0)
@@ -217,8 +175,6 @@ class OpenpiWire(Wire):
 
         A busy server answers several together, and the last of them came just before it looked.
         """
-        from websockets.exceptions import ConnectionClosed
-
         seen, over = [], time.monotonic() + seconds
         try:
             while time.monotonic() < over:
@@ -234,64 +190,108 @@ class OpenpiWire(Wire):
     @override
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         """Send ``observation`` and wait for the answer. Raises CallFailedError."""
-        from websockets.exceptions import ConnectionClosed
-
         begun = time.perf_counter_ns()
-
-        def make_error(kind: FaultKind, error: str, detail: str = "") -> CallFailedError:
-            return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6)
-
-        data = self.encode(observation)
+        data, idle_s = self.encode(observation), time.monotonic() - self._spoke_s
         encoded = time.perf_counter_ns()
         try:
             # Ahead of the observation: a server that is busy with another client's call answers it late.
             pong = self._socket.ping()
             self._socket.send(data)
-            message = self._socket.recv(timeout=self._timeout_s)
-        except TimeoutError:
-            raise self._late(make_error) from None
+            message = self._receive()
         except ConnectionClosed as error:
-            raise make_error("closed", f"{type(error).__name__}: {error_line(error)}") from None
+            raise _describe_close(error, len(data), idle_s) from None
         except OSError as error:
-            raise make_error("closed", f"{type(error).__name__}: {connection_error_reason(error)}") from None
-        received = time.perf_counter_ns()
-        if isinstance(message, str):
-            raise make_error("error", _last_line(message), message)
+            raise CallFailedError("closed", f"{type(error).__name__}: {connection_error_reason(error)}") from None
+        received, self._spoke_s = time.perf_counter_ns(), time.monotonic()
         try:
             answer = decode(message)
         except ValueError as error:
-            raise make_error("undecodable", error_line(error)) from None
+            raise CallFailedError("undecodable", error_line(error)) from None
         decoded = time.perf_counter_ns()
         if isinstance(answer, np.ndarray):
             answer = {"actions": answer}
         parts = self._path != "/"  # openpi's own client needs 'actions'
         if not isinstance(answer, Mapping):
-            raise make_error("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
-        if answer.get("type") == "error" and "actions" not in answer:
-            error = make_error("error", f"Error: {error_line(answer.get('message', 'without a message'), SHOWN)}")
-            error.over = False
-            raise error
-        took = (encoded - begun, received - encoded, decoded - received)
-        own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
+            raise CallFailedError("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
+        if isinstance(traceback := answer.get("error"), str) and "actions" not in answer:  # SGLang, before it closes
+            raise CallFailedError("error", _last_line(traceback), traceback, over=True)
+        if answer.get("type") == "error" and "actions" not in answer:  # vllm-omni
+            said = error_line(answer.get("message", "without a message"), SHOWN)
+            raise CallFailedError("error", f"Error: {said}")
+        trip = Trip.from_ns(begun, encoded, received, decoded, _infer_ms(answer, "server_timing"))
         pong_ms = 1e3 * self._socket.latency if pong.is_set() else None
         actions = _extract_actions(answer, parts=parts)
+        if actions is None and (keys := _unknown_array({"": answer})):
+            dialects = "Strobe reads those of openpi (__ndarray__) and of msgpack-numpy (nd)"
+            raise CallFailedError("undecodable", f"TypeError: an array with the keys {keys}; {dialects}")
         held = f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
-        return Exchange(*took, len(data), len(message), actions, held, *own, pong_ms)
+        if "actions" in answer:
+            held = f"ValueError: 'actions' is a {type(answer['actions']).__name__}, and no array"
+        policy_ms = _infer_ms(answer, "policy_timing")
+        return Exchange(trip, len(data), len(message), actions, held, policy_ms, pong_ms)
 
-    def _late(self, failed: Any) -> CallFailedError:
-        """Return how a call that ran out of time failed: wait once more as long for its answer."""
-        from websockets.exceptions import ConnectionClosed
+    def _receive(self) -> bytes:
+        """Return an answer. Raises CallFailedError for a text, and for one that is late: it is waited for once more."""
+        limit = ""
+        for _ in range(2):
+            with suppress(TimeoutError):
+                message = self._socket.recv(timeout=self._timeout_s)
+                if isinstance(message, str):
+                    raise CallFailedError("error", _last_line(message), message, over=True)
+                if limit:
+                    raise CallFailedError("slow", limit)
+                return message
+            limit = f"TimeoutError: no answer within {self._timeout_s:g} s"
+        raise CallFailedError("silent", f"{limit}, and none in as much time again")
 
-        limit = f"TimeoutError: no answer within {self._timeout_s:g} s"
+    @override
+    def upload_ms(self, observation: Mapping[str, object]) -> float | None:
+        """Return milliseconds until the server has read the bytes of ``observation``; None where it does not say.
+
+        The message goes in fragments with a ping ahead of the last one, which is empty: the server answers the ping
+        once it has read all bytes, and computes once it has the last fragment.
+        """
+        data, pings = self.encode(observation), []
+
+        def fragments() -> Iterator[bytes]:
+            yield data
+            pings.append(self._socket.ping())
+
+        begun = time.perf_counter_ns()
         try:
-            message = self._socket.recv(timeout=self._timeout_s)
-        except TimeoutError:
-            return failed("silent", f"{limit}, and none in as much time again")
-        except ConnectionClosed as error:
-            return failed("closed", f"{type(error).__name__}: {error_line(error)}")
-        if isinstance(message, str):
-            return failed("error", _last_line(message), message)
-        return failed("slow", limit)
+            self._socket.send(fragments())
+            answered = pings[0].wait(self._timeout_s)
+            took_ms = (time.perf_counter_ns() - begun) / 1e6
+            self._socket.recv(timeout=self._timeout_s)
+        except (ConnectionClosed, OSError):
+            return None
+        return took_ms if answered else None
+
+
+def _describe_close(error: ConnectionClosed, sent: int, idle_s: float) -> CallFailedError:
+    """Return how a call of ``sent`` bytes, ``idle_s`` after the last one, failed: the server closed the connection."""
+    code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd is not None else (None, "")
+    if code == CloseCode.MESSAGE_TOO_BIG:
+        limit = _LIMIT.search(reason)
+        most = f"at most {size(int(limit[1]))}" if limit else "less"
+        told = f"close code 1009: the server takes {most} a message, and this observation has {size(sent)}"
+        return CallFailedError("too big", told)
+    if code == CloseCode.INTERNAL_ERROR and "keepalive" not in reason:
+        return CallFailedError("error", f"close code 1011: {reason or 'without a reason'}", over=True)
+    idle = f"; no message for {idle_s:.3g} s before it" if idle_s >= NOTABLE_IDLE_S else ""
+    return CallFailedError("closed", f"{type(error).__name__}: {error_line(error)}{idle}")
+
+
+def _unknown_array(value: Mapping[Any, object]) -> str | None:
+    """Return the keys of a map within ``value`` that holds bytes, as an array does; None if there is none."""
+    for inner in value.values():
+        if isinstance(inner, Mapping):
+            if any(isinstance(each, bytes) for each in inner.values()):
+                names = (key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in inner)
+                return ", ".join(sorted(names))
+            if keys := _unknown_array(inner):
+                return keys
+    return None
 
 
 def _default_names(cameras: Sequence[str]) -> dict[str, str]:
@@ -304,11 +304,7 @@ def _default_names(cameras: Sequence[str]) -> dict[str, str]:
 
 
 def _extract_actions(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | None:
-    """Return the actions of an answer; None for an answer without.
-
-    Args:
-        parts: whether they may be several arrays by name, which are put side by side.
-    """
+    """Return the actions of an answer, of several arrays by name side by side if they may be ``parts``; else None."""
     actions = answer.get("actions")
     if parts and (isinstance(actions, Mapping) or actions is None):
         found = [value for value in (actions or answer).values() if isinstance(value, np.ndarray)]
