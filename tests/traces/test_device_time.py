@@ -155,37 +155,29 @@ def test_kernels_that_overlap_on_one_stream_count_once():
     (part,), (kernels,) = parts(rows, Nest(rows.annotations)), kernel_classes(rows.device)
     assert part.device_ms == part.busy_ms == kernels.ms == pytest.approx(0.042)
     assert part.work == 5
-    beside = [{**e, "args": {**e["args"], "stream": n}} for n, e in enumerate(early)]
-    rows = parse_rows([annotation("part", 0, 90), *beside])
-    assert parts(rows, Nest(rows.annotations))[0].device_ms == pytest.approx(0.05), (
-        "on streams of their own they all run"
+    beside = parse_rows(
+        [annotation("part", 0, 90), *({**e, "args": {**e["args"], "stream": n}} for n, e in enumerate(early))]
     )
+    assert parts(beside, Nest(beside.annotations))[0].device_ms == pytest.approx(0.05)
 
 
+ON_HOST = {"aten::mm": "cpu_op", "range": "user_annotation"} | dict.fromkeys(
+    ("cudaStreamSynchronize", "cudaGraphLaunch"), "cuda_runtime")  # fmt: skip
+NAMES = st.sampled_from([*ON_HOST, "gemm", "ncclDevKernel_AllReduce", "Memcpy DtoH"])
 anything = st.lists(
-    st.tuples(
-        st.sampled_from(["gemm", "ncclDevKernel_AllReduce", "Memcpy DtoH", "aten::mm", "wait", "graph", "range"]),
-        st.integers(0, 40),
-        st.integers(1, 40),
-        st.integers(0, 2),
-    ),
-    min_size=1,
-    max_size=25,
+    st.tuples(NAMES, st.integers(0, 40), st.integers(1, 40), st.integers(0, 2)), min_size=1, max_size=25
 )
 
 
 @given(anything)
 def test_no_share_is_over_100_percent(made):
-    events, names = [], {"wait": "cudaStreamSynchronize", "graph": "cudaGraphLaunch"}
+    events = []
     for number, (name, at, took, place) in enumerate(made):
-        at, took = at * 1000, took * 900
-        if name in names:
-            events.append(event("cuda_runtime", names[name], at, took, place, correlation=number + place))
-        elif name in ("aten::mm", "range"):
-            events.append(event("cpu_op" if name == "aten::mm" else "user_annotation", name, at, took, place))
+        if name in ON_HOST:
+            events.append(event(ON_HOST[name], name, at * 1000, took * 900, place, correlation=number + place))
         else:
-            copy = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"} if "Memcpy" in name else {}
-            events += work(number, max(at - 7, 0), at, took, name, stream=place, tid=place, device=place % 2, **copy)
+            more = {**COPY, "stream": place} if "Memcpy" in name else {"stream": place}
+            events += work(number, at * 1000 - 7, at * 1000, took * 900, name, tid=place, device=place % 2, **more)
     with tempfile.TemporaryDirectory() as folder:
         answer = trace([write(Path(folder) / "made.json", document(events))])
     answer.findings = advise(answer)

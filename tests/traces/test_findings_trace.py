@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from support.examples.findings_results import approve_findings
-from support.examples.made_trace import annotation, chain, document, event, operator, replay, training, work, write
+from support.examples.made_trace import annotation, chain, document, event, operator, training, work, write
 
 from strobe.traces.run import trace
 
@@ -57,8 +57,6 @@ def test_what_is_found(tmp_path: Path) -> None:
             "one of very many is lost": ("", [
                 e for e in queued_kernels(200) if e["cat"] != "kernel" or e["args"]["correlation"] != 7]),
             "no access to the device": ("trace-lost-kernels", [e for e in queued_kernels() if e["cat"] != "kernel"]),
-            "replays that lack kernels": ("trace-lost-kernels", [
-                each for n in range(10) for each in replay(n + 1, n * 705_000, 3, 700_000)]),
             "only copies without their launches": ("trace-device-idle", [
                 event("gpu_memcpy", pinned, n * 2000, 10, 7, device=0) for n in range(5)]),
         },

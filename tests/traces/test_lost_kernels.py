@@ -180,12 +180,11 @@ READ = [e for n in range(10) for e in work(
             repeat(3, 700_000),
             "10 replays of graphs have 30 kernels in the trace; the host or launched work waits 7,000",
         ),
-        (repeat(3, 700_000, nodes=False), "10 replays of graphs have 30 kernels in the trace; the host or launched"),
         (repeat(3, 0, whole=5), "; 9 of them have 27 of the 3,600 that others of the same graph have"),
         (QUEUED, "waits 6,300 ms for them while nothing runs"),
         ([*repeat(3, 0, nodes=False), *READ], "waits 7,000 ms for them while nothing runs"),
     ],
-    ids=["the host waits", "nodes without numbers", "another replay has more", "launched ahead", "read by .item()"],
+    ids=["the host waits", "another replay has more", "launched ahead", "read by .item()"],
 )
 def test_a_device_is_not_idle_behind_a_graph_of_which_kernels_are_missing(events, said, tmp_path: Path, capsys):
     rank, answer = read(events, tmp_path)
@@ -193,9 +192,8 @@ def test_a_device_is_not_idle_behind_a_graph_of_which_kernels_are_missing(events
     assert [finding.rule for finding in advise(answer)] == ["trace-lost-kernels"]
     assert main(["report", str(tmp_path / "made.json"), "--full"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "idle is not judged, because kernels are missing in " in printed
+    assert "idle is not judged, because kernels may be missing in " in printed
     assert said in printed
-    assert "% of" not in printed.split("OPERATORS")[0].split("KERNELS")[0]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_a_device_is_not_idle_behind_a_graph_of_which_kernels_are_missing(events
             [*repeat(400, 480), *(e for n in range(4) for e in replay(90 + n, n * 705_000 + 2000, 7, nodes=False))],
             0.999,
         ),
-        ([e for n in range(10) for e in replay(n + 1, n * 705_000, 1, 700_000, took=700_000)], 0.0071),
+        ([e for n in range(10) for e in replay(n + 1, n * 705_000, 1, 700_000, took=700_000)], 0.0064),
         ([e for n in range(100) for e in replay(n + 1, n * 600, 399 if n == 50 else 400, 480)], 0.332),
     ],
     ids=["the host works between", "a smaller graph too", "one long kernel", "one kernel of 40,000 is missing"],

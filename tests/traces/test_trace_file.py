@@ -13,7 +13,6 @@ from support.examples.made_trace import annotation, document, operator, write
 
 from strobe.core.errors import UserError
 from strobe.traces import trace_file
-from strobe.traces.profiler_events import parse_rows
 from strobe.traces.trace_file import TraceFile, find_traces, is_trace, read_events
 
 
@@ -30,14 +29,6 @@ def test_a_trace_is_read_with_what_its_head_says(tmp_path: Path, name: str):
     file, events = read_trace(write(tmp_path / name, document(EVENTS, rank=3, ranks=8)))
     assert (file.rank, file.ranks, file.devices["1"]) == (3, 8, "NVIDIA A100")
     assert (events, file.count) == (EVENTS, 2)
-
-
-def test_allocations_and_counters_take_no_memory_and_change_nothing(tmp_path: Path):
-    allocation = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 1, "args": {"Bytes": 2**80}}
-    counter = {"ph": "C", "name": "memory: CPU", "ts": 1, "args": {"MiB": 1}}
-    file = TraceFile(write(tmp_path / "trace.json", document([*EVENTS, *[allocation, counter] * 500])))
-    rows = parse_rows(read_events(file))
-    assert ([call.name for call in rows.operators], rows.runtime, rows.left_out) == (["aten::mm"], [], {})
 
 
 def test_a_bare_list_of_events_is_a_trace_too(tmp_path: Path):
@@ -112,17 +103,15 @@ def test_results_and_other_json_are_no_traces(tmp_path: Path):
 
 
 @pytest.mark.parametrize("piece", [1, 7, 64, 1000])
-@pytest.mark.parametrize("indent", [None, 2])
-def test_pieces_of_any_size_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece, indent):
+def test_pieces_of_any_size_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int):
     monkeypatch.setattr(trace_file, "_PIECE", piece)
-    content = {"traceName": "é", "traceEvents": [*EVENTS, 12345678901, -1.5e-300, "]}", [], {}, None, 'σ\\"' * 30] * 3}
-    content |= {"distributedInfo": {"rank": 5}}
+    events = [*EVENTS, 12345678901, -1.5e-300, "]}", [], {}, None, 'σ\\"' * 30] * 3
+    content = {"traceName": "é", "traceEvents": events, "distributedInfo": {"rank": 5}}
     seen = []
-    file = TraceFile(write(tmp_path / "trace.json", json.dumps(content, indent=indent, ensure_ascii=False)))
-    assert list(read_events(file, lambda path, done, size: seen.append((path, done, size)))) == content["traceEvents"]
-    assert (file.rank, file.count) == (5, len(content["traceEvents"]))
-    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
-    assert {size for *_, size in seen} == {file.path.stat().st_size}
+    file = TraceFile(write(tmp_path / "trace.json", json.dumps(content, indent=piece % 2 or None, ensure_ascii=False)))
+    assert list(read_events(file, lambda path, done, size: seen.append((path, done, size)))) == events
+    assert (file.rank, file.count) == (5, len(events))
+    assert seen == sorted(set(seen)), "how far it is only grows"
 
 
 def test_a_trace_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

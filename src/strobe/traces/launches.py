@@ -103,11 +103,11 @@ def _empty_waits(rows: Rows, replays: Sequence[HostCall]) -> list[tuple[int, int
 
 
 def lacks_text(gaps: Gaps, lost: Lost) -> str:
-    """Return from how much of a device's time kernels are missing, and which."""
+    """Return from how much of a device's time kernels may be missing, and which."""
     first = ", most of them the first ones" if lost.first else ""
     none = f"of {lost.launches:,} launches {len(lost.calls):,} have no kernel in the trace{first}" if lost.calls else ""
     unjudged, whole = units.short_ms(gaps.unjudged_ms), units.short_ms(gaps.span_ms + gaps.unjudged_ms)
-    return f"kernels are missing in {unjudged} of {whole} ms ({'; '.join(filter(None, (none, lost.replays)))})"
+    return f"kernels may be missing in {unjudged} of {whole} ms ({'; '.join(filter(None, (none, lost.replays)))})"
 
 
 def no_access_text(launches: int) -> str:
