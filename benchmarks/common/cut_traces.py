@@ -14,7 +14,7 @@ from strobe.traces.run import trace
 Event = Mapping[str, Any]
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 HEAD, WITHIN = 0.15, 0.01  # share of the kernels that is removed; the bar on times
-IDLE = {"trace-device-idle", "trace-launch-bound", "trace-small-kernels", "trace-host-waits"}
+IDLE = {"trace-device-idle", "trace-launch-bound", "trace-host-waits"}
 
 
 def first_kernels(events: list[Event]) -> list[Event]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples.made_trace import annotation, operator, step, training, work
+from support.examples.made_trace import annotation, document, operator, step, training, work, write
 
 from strobe.traces.annotations import iterations, parts
 from strobe.traces.occupancy import DEEPEST, Nest
 from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import TraceIterations, TracePart
+from strobe.traces.run import trace
 
 
 def find_iterations(events: list[dict[str, Any]]) -> TraceIterations | None:
@@ -73,3 +75,23 @@ def test_a_path_of_annotations_has_a_bound():
     found = cut([annotation(f"level {place}", place, 10_000 - 2 * place) for place in range(2_000)])
     assert (len(found), max(map(len, found))) == (2_000, DEEPEST + 1)
     assert list(found)[-1][:2] == ("level 0", "level 1")
+
+
+def test_ranges_that_cross_or_have_no_end_are_no_parts(tmp_path: Path):
+    crossing = [annotation("load", 100, 400), annotation("copy", 300, 400)]
+    rest = [step(0, -10, 460), annotation("whole", 0, 900), annotation("inner", 20, 50), operator("aten::mm", 30, 10)]
+    rounded = [annotation("before", 750, 50), annotation("after", 799, 50)]  # whole microseconds
+    open_ended = [{name: value for name, value in annotation("open", 40, 9).items() if name != "dur"}]
+    begun = [{**annotation("begun", 45, 0), "ph": "B"}]
+    ended = [{**annotation("ended", 860, 0), "ph": "B"}, {**annotation("", 880, 0), "ph": "E"}]
+    events = [*crossing, *rest, *rounded, *open_ended, *begun, *ended, *work(1, 30, 60, 10)]
+    answer = trace([write(tmp_path / "made.json", document(events))])
+    (rank,) = answer.ranks
+    assert {" ".join(part.path) for part in rank.parts} == {
+        "whole", "whole inner", "whole before", "whole before after", "whole ended"}  # fmt: skip
+    assert {part.path[-1]: part.work for part in rank.parts}["inner"] == 1
+    assert "parts of made.json that cross each other: copy, load" in answer.not_judged
+    (note,) = answer.notes
+    assert all(f"1 event without an end ({name})" in note for name in ("open", "begun"))
+    nested = trace([write(tmp_path / "made.json", document(rest))])
+    assert not any("cross" in line for line in [*nested.not_judged, *nested.notes])

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples.made_trace import ORIGIN, annotation, chain, event, operator, training, work
+from support.examples.made_trace import ORIGIN, annotation, chain, document, event, operator, training, work, write
 
+from strobe.core.kinds import advise
+from strobe.core.kinds import document as page_of
+from strobe.core.report import markdown
 from strobe.traces import device_time as module
+from strobe.traces.annotations import parts
 from strobe.traces.occupancy import Nest
+from strobe.traces.operator_table import kernel_classes
 from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import DeviceTime
+from strobe.traces.run import trace
 
 COPY: dict[str, Any] = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
@@ -41,7 +50,7 @@ def test_times_are_those_of_unions_by_hand(made):
     events = [
         each
         for number, ((cat, name), start, took) in enumerate(made)
-        for each in work(number, 0, start, took, name, cat=cat, stream=number % 3)
+        for each in work(number, 0, start, took, name, cat=cat, stream=number)
     ]
 
     def total_time(*names: str) -> float:
@@ -55,7 +64,6 @@ def test_times_are_those_of_unions_by_hand(made):
     assert seen.compute_ms == pytest.approx(total_time("gemm"))
     assert seen.communication_ms == pytest.approx(total_time("ncclDevKernel_AllReduce"))
     assert seen.copies_ms == pytest.approx(total_time("Memcpy", "Memset"))
-    assert seen.kernels_ms == pytest.approx(total_time("gemm", "ncclDevKernel_AllReduce"))
     # What runs alone and what is computed add up to all busy time.
     assert seen.compute_ms + seen.exposed_communication_ms + seen.exposed_copies_ms == pytest.approx(everything)
     slices = np.array(seen.busy_shares)
@@ -138,3 +146,40 @@ def test_calls_around_a_moment_are_found_on_each_thread():
     assert open_call_names("1/1", 30) == ["a"]
     assert open_call_names("1/1", 100) == open_call_names("1/1", -1) == open_call_names("1/9", 13) == []
     assert nest.busiest == "1/1"
+
+
+def test_kernels_that_overlap_on_one_stream_count_once():
+    """Programmatic dependent launch: each begins before the one in front of it has ended, and waits for that."""
+    early = [e for n in range(5) for e in work(n, n * 2, 50 + n * 8, 10)]
+    rows = parse_rows([annotation("part", 0, 90), *early])
+    (part,), (kernels,) = parts(rows, Nest(rows.annotations)), kernel_classes(rows.device)
+    assert part.device_ms == part.busy_ms == kernels.ms == pytest.approx(0.042)
+    assert part.work == 5
+    beside = parse_rows(
+        [annotation("part", 0, 90), *({**e, "args": {**e["args"], "stream": n}} for n, e in enumerate(early))]
+    )
+    assert parts(beside, Nest(beside.annotations))[0].device_ms == pytest.approx(0.05)
+
+
+ON_HOST = {"aten::mm": "cpu_op", "range": "user_annotation"} | dict.fromkeys(
+    ("cudaStreamSynchronize", "cudaGraphLaunch"), "cuda_runtime")  # fmt: skip
+NAMES = st.sampled_from([*ON_HOST, "gemm", "ncclDevKernel_AllReduce", "Memcpy DtoH"])
+anything = st.lists(
+    st.tuples(NAMES, st.integers(0, 40), st.integers(1, 40), st.integers(0, 2)), min_size=1, max_size=25
+)
+
+
+@given(anything)
+def test_no_share_is_over_100_percent(made):
+    events = []
+    for number, (name, at, took, place) in enumerate(made):
+        if name in ON_HOST:
+            events.append(event(ON_HOST[name], name, at * 1000, took * 900, place, correlation=number + place))
+        else:
+            more = {**COPY, "stream": place} if "Memcpy" in name else {"stream": place}
+            events += work(number, at * 1000 - 7, at * 1000, took * 900, name, tid=place, device=place % 2, **more)
+    with tempfile.TemporaryDirectory() as folder:
+        answer = trace([write(Path(folder) / "made.json", document(events))])
+    answer.findings = advise(answer)
+    shares = re.findall(r"([\d.,]+) %", markdown.render(page_of(answer)))
+    assert all(float(share.replace(",", "")) <= 100 for share in shares)

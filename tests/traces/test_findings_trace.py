@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from support.examples.findings_results import approve_findings
-from support.examples.made_trace import annotation, chain, document, event, operator, step, training, work, write
+from support.examples.made_trace import annotation, chain, document, event, operator, training, work, write
 
 from strobe.traces.run import trace
 
@@ -16,18 +16,6 @@ Events = list[dict[str, Any]]
 def queued_kernels(count: int = 100, took: float = 49, name: str = "gemm") -> Events:
     """Kernels that the host launches long before they begin."""
     return [each for n in range(count) for each in work(n, n * 2, 500 + n * 50, took, name)]
-
-
-def small(steps: int) -> Events:
-    """Steps of many small kernels, of which the host launches half too late."""
-    per, events = 1200, []
-    for place in range(steps):
-        begin = place * per * 10
-        events += [step(place, begin, per * 10), operator("aten::add", begin, 5)]
-        for number in range(per):
-            at = begin + number * 10
-            events += work(place * per + number, at - 40 if number % 2 else at, at + 5, 4, "add")
-    return events
 
 
 def add_exposed_work(name: str, cat: str = "kernel", took: float = 400) -> Events:
@@ -75,14 +63,6 @@ def test_what_is_found(tmp_path: Path) -> None:
         "trace-launch-bound": {
             "launches set the pace": ("trace-launch-bound", [annotation("head", 0, 900), *chain(40)]),
             "kernels set the pace": ("", chain(40, took=19)),
-        },
-        "trace-small-kernels": {
-            "many small kernels": ("trace-small-kernels", small(2)),
-            "many small kernels without a pause": (
-                "", [{**e, "dur": 9.9} if e["cat"] == "kernel" else e for e in small(2)]),
-            "many small kernels of graphs": ("", [
-                {**e, "args": {**e["args"], "graph node id": 3}} if e["cat"] == "kernel" else e for e in small(2)]),
-            "few kernels": ("", [e for e in small(2) if e["cat"] != "kernel" or e["args"]["correlation"] % 2]),
         },
         "trace-host-waits": {
             "a host that waits": ("trace-host-waits", training()),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.traces.occupancy import Stretch, length, merge_stretches, occupancy, overlap
+from strobe.traces.occupancy import Stretch, find_gaps, length, merge, subtract
 
 stretches = st.lists(
     st.builds(
@@ -23,16 +25,12 @@ stretches = st.lists(
 @example([Stretch(0, 100)])
 @example([Stretch(-10, 5), Stretch(5, 5), Stretch(95, 200)])
 def test_busy_and_gaps_cut_the_span_as_counting_moments_does(given_stretches):
-    seen = occupancy(given_stretches, 0, 100)
+    gaps = find_gaps(given_stretches, 0, 100)
     work = [s for s in given_stretches if s.kind == "work"]
     worked = {moment for moment in range(100) if any(s.start <= moment < s.end for s in work)}
-    assert seen.span == 100
-    assert seen.busy == len(worked)
-    assert seen.idle + seen.busy == seen.span
-    assert sum(gap.end - gap.start for gap in seen.gaps) == seen.idle
-    assert all(gap.end > gap.start for gap in seen.gaps)
-    assert {m for gap in seen.gaps for m in range(gap.start, gap.end)} == set(range(100)) - worked
-    assert all(before.end < after.start for before, after in zip(seen.gaps, seen.gaps[1:], strict=False))
+    assert all(gap.end > gap.start for gap in gaps)
+    assert {m for gap in gaps for m in range(gap.start, gap.end)} == set(range(100)) - worked
+    assert all(before.end < after.start for before, after in pairwise(gaps))
 
 
 @given(stretches)
@@ -40,7 +38,7 @@ def test_causes_are_what_a_plain_search_says(given_stretches):
     def overlaps(kind, left, right):
         return any(s.kind == kind and s.end > s.start and s.start < right and s.end > left for s in given_stretches)
 
-    for gap in occupancy(given_stretches, 0, 100).gaps:
+    for gap in find_gaps(given_stretches, 0, 100):
         if not overlaps("work", 0, gap.start):
             assert gap.cause == "start"
         elif not overlaps("work", gap.end, 100):
@@ -57,7 +55,7 @@ def test_causes_are_what_a_plain_search_says(given_stretches):
 def test_the_order_of_the_stretches_does_not_matter(given_stretches, random):
     shuffled = list(given_stretches)
     random.shuffle(shuffled)
-    assert occupancy(shuffled, 0, 100) == occupancy(given_stretches, 0, 100)
+    assert find_gaps(shuffled, 0, 100) == find_gaps(given_stretches, 0, 100)
 
 
 @pytest.mark.parametrize(
@@ -75,23 +73,24 @@ def test_the_order_of_the_stretches_does_not_matter(given_stretches, random):
 )
 def test_a_gap_has_its_cause(between, cause):
     streams = [Stretch(10, 30), Stretch(20, 40), Stretch(60, 90)]  # two streams overlap
-    gaps = occupancy([*streams, *between], 0, 100).gaps
+    gaps = find_gaps([*streams, *between], 0, 100)
     assert [(gap.start, gap.end, gap.cause) for gap in gaps] == [(0, 10, "start"), (40, 60, cause), (90, 100, "end")]
 
 
 def test_nothing_at_all_is_one_gap():
-    (gap,) = occupancy([], 0, 10).gaps
+    (gap,) = find_gaps([], 0, 10)
     assert (gap.start, gap.end) == (0, 10)
-    assert occupancy([Stretch(0, 5)], 10, 10).gaps == []
+    assert find_gaps([Stretch(0, 5)], 10, 10) == []
 
 
 pieces = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
 
 @given(pieces, pieces)
-def test_what_two_unions_share_is_counted_once(some, others):
+def test_unions_are_those_of_counted_moments(some, others):
     def moments(stretches):
         return {moment for start, stop in stretches for moment in range(start, stop)}
 
-    assert length(merge_stretches(some)) == len(moments(some))
-    assert overlap(merge_stretches(some), merge_stretches(others)) == len(moments(some) & moments(others))
+    assert length(merge(some)) == len(moments(some))
+    outside = subtract(merge(some), merge(others))
+    assert moments(outside) == moments(some) - moments(others)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples.made_trace import annotation, chain, document, event, operator, step, work, write
+from support.examples.made_trace import annotation, chain, document, event, operator, replay, step, work, write
 
 from strobe.core.cli.main import main
+from strobe.core.kinds import advise
 from strobe.traces.launches import lost_launches
 from strobe.traces.operator_table import MARK, operator_profile
 from strobe.traces.profiler_events import parse_rows
@@ -158,3 +159,57 @@ def test_a_run_that_is_watched_knows_it_too():
     blind = operator_profile([mark, *remove_kernels(steps(), *range(40))], "inference")
     assert blind.device is None
     assert "it had no access to the device" in (blind.device_not_judged or "")
+
+
+def repeat(count: int, wait: float, nodes: bool = True, whole: int = -1) -> Events:
+    """Ten replays, 705 ms apart, with ``count`` kernels each, and with 400 in one of them."""
+    return [e for n in range(10) for e in replay(n + 1, n * 705_000, 400 if n == whole else count, wait, nodes)]
+
+
+QUEUED = [{**e, "ts": e["ts"] - n % 10 * 700_000} if e["name"] == "cudaGraphLaunch" else e
+          for n in range(10) for e in replay(n + 1, n * 700_000, 3)]  # fmt: skip
+READ = [e for n in range(10) for e in work(
+    100 + n, n * 705_000 + 20, n * 705_000 + 700_000, 2, "Memcpy DtoH", cat="gpu_memcpy", call="cudaMemcpyAsync",
+    call_took=700_000)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (
+            repeat(3, 700_000),
+            "10 replays of graphs have 30 kernels in the trace; the host or launched work waits 7,000",
+        ),
+        (repeat(3, 0, whole=5), "; 9 of them have 27 of the 3,600 that others of the same graph have"),
+        (QUEUED, "waits 6,300 ms for them while nothing runs"),
+        ([*repeat(3, 0, nodes=False), *READ], "waits 7,000 ms for them while nothing runs"),
+    ],
+    ids=["the host waits", "another replay has more", "launched ahead", "read by .item()"],
+)
+def test_a_device_is_not_idle_behind_a_graph_of_which_kernels_are_missing(events, said, tmp_path: Path, capsys):
+    rank, answer = read(events, tmp_path)
+    assert not rank.devices[0].gaps.judged
+    assert [finding.rule for finding in advise(answer)] == ["trace-lost-kernels"]
+    assert main(["report", str(tmp_path / "made.json"), "--full"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "idle is not judged, because kernels may be missing in " in printed
+    assert said in printed
+
+
+@pytest.mark.parametrize(
+    ("events", "idle"),
+    [
+        (repeat(400, 480), 0.999),
+        (
+            [*repeat(400, 480), *(e for n in range(4) for e in replay(90 + n, n * 705_000 + 2000, 7, nodes=False))],
+            0.999,
+        ),
+        ([e for n in range(10) for e in replay(n + 1, n * 705_000, 1, 700_000, took=700_000)], 0.0064),
+        ([e for n in range(100) for e in replay(n + 1, n * 600, 399 if n == 50 else 400, 480)], 0.332),
+    ],
+    ids=["the host works between", "a smaller graph too", "one long kernel", "one kernel of 40,000 is missing"],
+)
+def test_a_device_that_idles_behind_a_whole_graph_is_called_so(events: Events, idle: float, tmp_path: Path):
+    (device,) = read(events, tmp_path)[0].devices
+    assert device.gaps.judged
+    assert device.gaps.idle_ms / device.gaps.span_ms == pytest.approx(idle, abs=0.001)

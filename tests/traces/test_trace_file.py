@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.examples.made_trace import annotation, document, operator, write
 
 from strobe.core.errors import UserError
 from strobe.traces import trace_file
-from strobe.traces.trace_file import find_traces, is_trace, read_trace
+from strobe.traces.trace_file import TraceFile, find_traces, is_trace, read_events
+
+
+def read_trace(path: Path) -> tuple[TraceFile, list[Any]]:
+    file = TraceFile(path)
+    return file, list(read_events(file))
+
 
 EVENTS = [operator("aten::mm", 0, 10), {"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 1, "id": 1}]
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_a_trace_is_read_with_what_its_head_says(tmp_path: Path, name: str):
-    file = read_trace(write(tmp_path / name, document(EVENTS, rank=3, ranks=8)))
+    file, events = read_trace(write(tmp_path / name, document(EVENTS, rank=3, ranks=8)))
     assert (file.rank, file.ranks, file.devices["1"]) == (3, 8, "NVIDIA A100")
-    assert file.events == [EVENTS[0], None]  # arrows take no memory
-
-
-def test_allocations_and_counters_take_no_memory_and_change_nothing(tmp_path: Path):
-    allocation = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 1, "args": {"Bytes": 2**80}}
-    counter = {"ph": "C", "name": "memory: CPU", "ts": 1, "args": {"MiB": 1}}
-    file = read_trace(write(tmp_path / "trace.json", document([*EVENTS, *[allocation, counter] * 500])))
-    assert file.events == [EVENTS[0], *[None] * 1001]
+    assert (events, file.count) == (EVENTS, 2)
 
 
 def test_a_bare_list_of_events_is_a_trace_too(tmp_path: Path):
     file = write(tmp_path / "list.json", EVENTS)
     assert is_trace(file)
-    assert len(read_trace(file).events) == 2
+    assert read_trace(file)[1] == EVENTS
 
 
 def test_a_head_of_the_wrong_types_says_nothing(tmp_path: Path):
     content = {"distributedInfo": {"rank": "3", "world_size": True}, "deviceProperties": {"id": 0}, "traceEvents": []}
-    file = read_trace(write(tmp_path / "odd.json", content))
+    file, _ = read_trace(write(tmp_path / "odd.json", content))
     assert (file.rank, file.ranks, dict(file.devices)) == (None, None, {})
 
 
@@ -54,7 +55,7 @@ WHOLE = json.dumps(document(EVENTS * 20))
         ("foreign.json.gz", '{"a": 1}', "is JSON, but no trace of torch.profiler: it has no list of traceEvents"),
         ("number.json.gz", "17", "is JSON, but no trace"),
         ("dict.json.gz", '{"traceEvents": {"a": 1}}', "it has no list of traceEvents"),
-        ("text.json.gz", "hello {}", "is not JSON (line 1"),
+        ("text.json.gz", "hello {}", "is not JSON (Expecting value, after 0 events"),
         ("deep.json", '{"traceEvents": ' + "[" * 200_000 + "]" * 200_000 + "}", "is nested too deep"),
         ("digits.json", '{"traceEvents": [{"ts": ' + "9" * 6000 + "}]}", "is no trace: Exceeds the limit"),
     ],
@@ -99,3 +100,24 @@ def test_results_and_other_json_are_no_traces(tmp_path: Path):
     assert find_traces(tmp_path) == [trace, plain]
     assert not is_trace(tmp_path)
     assert not is_trace(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 1000])
+def test_pieces_of_any_size_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int):
+    monkeypatch.setattr(trace_file, "_PIECE", piece)
+    events = [*EVENTS, 12345678901, -1.5e-300, "]}", [], {}, None, 'σ\\"' * 30] * 3
+    content = {"traceName": "é", "traceEvents": events, "distributedInfo": {"rank": 5}}
+    seen = []
+    file = TraceFile(write(tmp_path / "trace.json", json.dumps(content, indent=piece % 2 or None, ensure_ascii=False)))
+    assert list(read_events(file, lambda path, done, size: seen.append((path, done, size)))) == events
+    assert (file.rank, file.count) == (5, len(events))
+    assert seen == sorted(set(seen)), "how far it is only grows"
+
+
+def test_a_trace_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(trace_file, "_PIECE", 2**14)
+    file = TraceFile(write(tmp_path / "trace.json", document(EVENTS * 20_000)))
+    tracemalloc.start()
+    assert sum(1 for _ in read_events(file)) == 40_000
+    assert tracemalloc.get_traced_memory()[1] < 2**18 < file.path.stat().st_size / 8
+    tracemalloc.stop()

@@ -4,42 +4,55 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.occupancy import Merged, Nest, length, merge_stretches, overlap
+from strobe.traces.occupancy import Merged, Nest, clip, length, total_ns, unite
 from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
 from strobe.traces.results import TraceIterations, TracePart
 
 STEP = re.compile(r"ProfilerStep#\d+")  # torch.profiler's own, of `profiler.step()`
 FEWEST = 3  # repeats from which an annotation may be the iterations
 COVERS = 0.5  # share of the host's time that it then covers
+ROUNDED_NS = 2_000  # ends of calls that a trace in microseconds may exchange
 LEAST = 0.002  # share of the host's or the device's time from which a part is shown
 
 
 def iterations(rows: Rows, unjudged: Merged = ()) -> TraceIterations | None:
     """Return the profiler's steps, or the annotation that repeats over most of the trace; None without one.
 
-    Args:
-        unjudged: stretches from which kernels may be missing: an iteration that has any of them has no device time.
+    An iteration that has a part of an ``unjudged`` stretch may lack kernels, so it has no device time.
     """
     calls = iteration_calls(rows)
     if not calls:
         return None
-    busy = merge_stretches((work.start, work.end) for work in rows.device)
+    busy = unite(rows.device)
     windows = [(call.start, call.end) for call in calls]
     starts = sorted(work.start for work in rows.device)
     took = [(call.end - call.start) / 1e6 for call in calls]
-    judged = [(window, overlap(unjudged, [window]) == 0) for window in windows if starts]
+    judged = [(window, not clip(unjudged, *window)) for window in windows if starts]
     return TraceIterations(
         name="ProfilerStep" if STEP.fullmatch(calls[0].name) else calls[0].name,
         ms=took,
         median_ms=median(took),
-        busy_ms=[overlap(busy, [at]) / 1e6 if ok else None for at, ok in judged],
+        busy_ms=[length(clip(busy, *at)) / 1e6 if ok else None for at, ok in judged],
         work=[bisect_left(starts, at[1]) - bisect_left(starts, at[0]) if ok else None for at, ok in judged],
     )
+
+
+def drop_crossing(rows: Rows) -> tuple[Rows, list[str]]:
+    """Return the rows without annotations of a name that crosses others of its thread, and these names.
+
+    Of two that overlap, and that both have time outside of the other, neither is a part of the other. Steps of the
+    profiler may cross others.
+    """
+    named = Nest(call for call in rows.annotations if not STEP.fullmatch(call.name))
+    nested = ((call, around) for call, around in named.pairs() if around is not None)
+    overlaps = ((call, around, min(around.end - call.start, call.end - around.end)) for call, around in nested)
+    crossing = {name for call, around, by in overlaps if by > ROUNDED_NS for name in (call.name, around.name)}
+    return replace(rows, annotations=[call for call in rows.annotations if call.name not in crossing]), sorted(crossing)
 
 
 def iteration_calls(rows: Rows) -> list[HostCall]:
@@ -58,12 +71,8 @@ def iteration_calls(rows: Rows) -> list[HostCall]:
     for call in sorted(rows.annotations, key=lambda call: call.start):
         named.setdefault((call.thread, call.name), []).append(call)
     fitting = [calls for calls in named.values() if len(calls) >= FEWEST and _one_by_one(calls)]
-    best = max(fitting, key=_total_duration, default=[])
-    return best if span > 0 and _total_duration(best) >= COVERS * span else []
-
-
-def _total_duration(calls: Sequence[HostCall]) -> int:
-    return sum(call.end - call.start for call in calls)
+    best = max(fitting, key=total_ns, default=[])
+    return best if span > 0 and total_ns(best) >= COVERS * span else []
 
 
 def _one_by_one(calls: Sequence[HostCall]) -> bool:
@@ -82,10 +91,8 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
     """Return the annotations by path, in the order of the tree: the longest first within each part.
 
     Work on the device belongs to the annotations that were open where it was launched. A thread without annotations,
-    such as that of a backward pass, works for those that are open on the thread with the most of them.
-
-    Args:
-        lost: launches without a kernel.
+    such as that of a backward pass, works for those that are open on the thread with the most of them. Launches
+    ``lost`` lack kernels.
     """
     of: dict[tuple[str, ...], _Part] = {}
     for around in annotations.paths():
@@ -95,8 +102,8 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
             part.host += around[0].end - around[0].start
     _add_device_work(of, rows, annotations, lost)
     host = sum(part.host for path, part in of.items() if len(path) == 1)
-    device = sum(work.end - work.start for work in rows.device)
-    on_device = {path: sum(work.end - work.start for work in part.work) for path, part in of.items()}
+    device = total_ns(rows.device)
+    on_device = {path: total_ns(part.work) for path, part in of.items()}
     shown = {path for path in of if of[path].host >= LEAST * host or on_device[path] >= LEAST * max(device, 1)}
     return [
         TracePart(
@@ -105,11 +112,11 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
             host_ms=of[path].host / 1e6,
             device_ms=on_device[path] / 1e6,
             work=len(of[path].work),
-            busy_ms=length(merge_stretches((work.start, work.end) for work in of[path].work)) / 1e6,
+            busy_ms=length(unite(of[path].work)) / 1e6,
             median_us=median(work.end - work.start for work in of[path].work) / 1e3 if of[path].work else None,
             lost=of[path].lost,
         )
-        for path in _sort_paths(shown, of)
+        for path in sort_paths(shown, {path: part.host for path, part in of.items()})
     ]
 
 
@@ -129,8 +136,6 @@ def annotation_path(around: Iterable[HostCall]) -> tuple[str, ...]:
     return tuple(reversed([call.name for call in around if not STEP.fullmatch(call.name)]))
 
 
-def _sort_paths(shown: Iterable[tuple[str, ...]], of: dict[tuple[str, ...], _Part]) -> list[tuple[str, ...]]:
-    def place(path: tuple[str, ...]) -> list[tuple[int, str]]:
-        return [(-of[path[:depth]].host, path[depth - 1]) for depth in range(1, len(path) + 1)]
-
-    return sorted((path for path in shown if all(path[:depth] in of for depth in range(1, len(path)))), key=place)
+def sort_paths(paths: Iterable[tuple[str, ...]], took: Mapping[tuple[str, ...], int]) -> list[tuple[str, ...]]:
+    """Return paths in the order of their tree: each before those in it, the longest first among those side by side."""
+    return sorted(paths, key=lambda path: [(-took[path[:end]], path[end - 1]) for end in range(1, len(path) + 1)])

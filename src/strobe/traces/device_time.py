@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from strobe.traces.launches import blocking_calls, launches, replayed_kernels
-from strobe.traces.occupancy import Merged, Nest, length, merge_stretches, overlap
+from strobe.traces.launches import blocking_calls, launches, replayed_kernels, waiting_calls
+from strobe.traces.occupancy import Merged, Nest, clip, length, merge, subtract, total_ns, unite
 from strobe.traces.operator_table import LONG_MS, device_gaps
 from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collective
 from strobe.traces.results import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
 
-SMALL_NS = 10_000  # a kernel shorter than that costs less than its launch
 AT_ONCE_NS = 10_000  # longest time from the end of its launch to a kernel's start; later ones stood in a queue
 CHAIN = 20  # kernels in a row that began at once: fewer are no stretch
 IDLE_BETWEEN = 0.1  # share of a stretch in which the device idled: less than that, the host kept up
@@ -22,22 +20,19 @@ CALLERS = 3
 
 
 def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ()) -> DeviceTime:
-    """Return the time of one device.
+    """Return the time of the one device of ``rows``, which have the calls of all threads.
 
-    Args:
-        rows: with the work of this device alone, at least one, and with the calls of all threads.
-        name: the device's, '' if it is not known.
-        annotations: of the host, to name stretches by.
-        unjudged: stretches from which kernels may be missing: they are no part of any time.
+    What ``unjudged`` stretches lack is not known, so they are no part of any time. ``annotations`` name stretches.
     """
     begin, end = min(work.start for work in rows.device), max(work.end for work in rows.device)
-    left_out = merge_stretches((max(start, begin), min(stop, end)) for start, stop in unjudged)
+    end = max([end, *(stop for _, stop in unjudged)])
+    waits = merge((max(call.start, begin), min(call.end, end)) for call, _ in blocking_calls(rows))
+    left_out = clip(unjudged, begin, end)
     kernels = [work for work in rows.device if work.kind == "kernel"]
     copying = [work for work in rows.device if work.kind != "kernel"]
 
     def judged_ms(works: Iterable[DeviceWork], under: Iterable[DeviceWork] = ()) -> float:
-        below = [*left_out, *_union(under)]
-        return (length(merge_stretches([*below, *_union(works)])) - length(merge_stretches(below))) / 1e6
+        return length(subtract(unite(works), merge([*left_out, *unite(under)]))) / 1e6
 
     computing = [work for work in kernels if not is_collective(work)]
     communicating = [work for work in kernels if is_collective(work)]
@@ -46,22 +41,17 @@ def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ())
         name=name,
         streams=len({work.stream for work in rows.device}),
         gaps=device_gaps(rows, begin, end, left_out),
-        kernels_ms=judged_ms(kernels),
         compute_ms=judged_ms(computing),
         communication_ms=judged_ms(communicating),
         exposed_communication_ms=judged_ms(communicating, computing),
         copies_ms=judged_ms(copying),
         exposed_copies_ms=judged_ms(copying, kernels),
+        waited_ms=length(subtract(waits, left_out)) / 1e6,
         kernels=len(kernels),
-        small_kernels=sum(work.end - work.start < SMALL_NS for work in kernels),
         graph_kernels=len(replayed_kernels(rows)),
         launch_bound=_launch_bound(rows, annotations, left_out),
-        busy_shares=_shares(_union(rows.device), left_out, begin, end),
+        busy_shares=_shares(unite(rows.device), left_out, begin, end),
     )
-
-
-def _union(works: Iterable[DeviceWork]) -> Merged:
-    return merge_stretches((work.start, work.end) for work in works)
 
 
 def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBound | None:
@@ -70,23 +60,24 @@ def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBoun
     Copies and collectives wait for other things than launches, so they are passed over. A pause of a millisecond ends
     a stretch: no launch takes that long.
     """
-    everything, found = merge_stretches([*_union(rows.device), *left_out]), []
+    everything, found = merge([*unite(rows.device), *left_out]), []
     for chain in _chains(rows):
         begin, end = chain[0].start if chain else 0, max((work.end for work in chain), default=0)
-        idle = end - begin - overlap(everything, [(begin, end)]) if len(chain) >= CHAIN else 0
+        idle = length(subtract([(begin, end)], everything)) if len(chain) >= CHAIN else 0
         if idle and idle >= IDLE_BETWEEN * (end - begin):
-            found.append((end - begin, idle, chain))
+            found.append((begin, end, chain))
     if not found:
         return None
-    longest, _, first = max(found, key=lambda each: each[0])
+    begin, end, first = max(found, key=lambda each: each[1] - each[0])
+    stretches = merge((begin, end) for begin, end, _ in found)
     launch = rows.callers().get(first[0].correlation)
     around = annotations.calls_around_launch(launch) if launch is not None else ()
     return LaunchBound(
         stretches=len(found),
         kernels=sum(len(chain) for *_, chain in found),
-        ms=sum(took for took, *_ in found) / 1e6,
-        idle_ms=sum(idle for _, idle, _ in found) / 1e6,
-        longest_ms=longest / 1e6,
+        ms=length(subtract(stretches, left_out)) / 1e6,
+        idle_ms=length(subtract(stretches, everything)) / 1e6,
+        longest_ms=(end - begin) / 1e6,
         within=around[0].name if around else None,
     )
 
@@ -112,15 +103,11 @@ def _chains(rows: Rows) -> list[list[DeviceWork]]:
 
 def _shares(busy: Merged, left_out: Merged, begin: int, end: int) -> list[float | None]:
     """Return the busy share of what is judged of each of `SLICES` equal slices; None where that is nothing."""
-    edges = [begin + (end - begin) * place // SLICES for place in range(SLICES + 1)]
-    both, shares = merge_stretches([*busy, *left_out]), []
+    edges, shares = [begin + (end - begin) * place // SLICES for place in range(SLICES + 1)], []
     for left, right in pairwise(edges):
-        first = bisect_right(both, left, key=lambda piece: piece[1])
-        near = both[first : bisect_left(both, right, key=lambda piece: piece[0])]
-        out = overlap(left_out, [(left, right)])
-        if right > left:
-            judged = right - left - out
-            shares.append(round((overlap(near, [(left, right)]) - out) / judged, 4) if judged else None)
+        judged = length(subtract([(left, right)], left_out))
+        worked = length(subtract(clip(busy, left, right), left_out))
+        shares += [round(worked / judged, 4) if judged else None] if right > left else []
     return shares
 
 
@@ -140,10 +127,10 @@ def copies(rows: Rows) -> list[CopyTime]:
             CopyTime(
                 kind=kind,
                 calls=len(works),
-                ms=sum(work.end - work.start for work in works) / 1e6,
+                ms=total_ns(works) / 1e6,
                 size=sum(sizes) if len(sizes) == len(works) else None,
                 waited=len(calls),
-                waited_ms=_sum_ms(calls),
+                waited_ms=total_ns(calls) / 1e6,
                 callers=_callers(calls, operators),
             )
         )
@@ -151,25 +138,16 @@ def copies(rows: Rows) -> list[CopyTime]:
 
 
 def syncs(rows: Rows) -> list[SyncTime]:
-    """Return the calls that wait for the device by name, with the operators around them.
-
-    The profiler waits for the device itself when it stops: calls after the last operator are left out.
-    """
-    last = max((call.end for call in rows.operators), default=0)
+    """Return the calls that wait for the device by name, with the operators around them."""
     operators = Nest(rows.operators)
     names: dict[str, list[HostCall]] = {}
-    for call, kind in blocking_calls(rows):
-        if kind == "wait" and (call.start < last or not rows.operators):
-            names.setdefault(call.name, []).append(call)
+    for call in waiting_calls(rows):
+        names.setdefault(call.name, []).append(call)
     found = [
-        SyncTime(name=name, calls=len(calls), ms=_sum_ms(calls), callers=_callers(calls, operators))
+        SyncTime(name=name, calls=len(calls), ms=total_ns(calls) / 1e6, callers=_callers(calls, operators))
         for name, calls in names.items()
     ]
     return sorted(found, key=lambda sync: -sync.ms)
-
-
-def _sum_ms(calls: Sequence[HostCall]) -> float:
-    return sum(call.end - call.start for call in calls) / 1e6
 
 
 def _callers(calls: Iterable[HostCall], operators: Nest) -> list[str]:
@@ -182,9 +160,6 @@ def rank_waits(ranks: Mapping[str, Rows]) -> RankWaits | str:
 
     The kernel of a collective runs from when its own rank arrives until all have arrived and the data is exchanged. So
     the rank whose kernel is the shortest came last, and the others waited for it. That needs no common clock.
-
-    Args:
-        ranks: name → rows.
     """
     if len(ranks) < 2:
         return "there is one rank"
@@ -199,14 +174,9 @@ def rank_waits(ranks: Mapping[str, Rows]) -> RankWaits | str:
     shortest = [min(work.end - work.start for work in works) for works in together]
     waits = []
     for name, works in orders.items():
-        took = [work.end - work.start for work in works]
-        waits.append(
-            RankWait(
-                name=name,
-                waiting_ms=sum(mine - least for mine, least in zip(took, shortest, strict=True)) / 1e6,
-                last=sum(mine == least for mine, least in zip(took, shortest, strict=True)),
-            )
-        )
+        waited = [(work.start, work.end - least) for work, least in zip(works, shortest, strict=True)]
+        last = sum(start == stop for start, stop in waited)
+        waits.append(RankWait(name=name, waiting_ms=length(merge(waited)) / 1e6, last=last))
     return RankWaits(collectives=len(together), ranks=waits)
 
 

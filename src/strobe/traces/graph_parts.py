@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from strobe.traces.annotations import annotation_path
-from strobe.traces.launches import graph_launches
-from strobe.traces.occupancy import Nest, length, merge_stretches
-from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
+from strobe.traces.annotations import annotation_path, sort_paths
+from strobe.traces.launches import graph_launches, replayed_work
+from strobe.traces.occupancy import Nest, length, total_ns, unite
+from strobe.traces.profiler_events import DeviceWork, Rows
 from strobe.traces.results import GraphPart, GraphTime, short_kernel
 
 _PASSED_OVER = re.compile(r"HtoD|DtoH|distribution|philox|random", re.IGNORECASE)
@@ -28,14 +28,11 @@ Path = tuple[str, ...]
 def graph_times(replay: Rows, eager: Rows) -> list[GraphTime]:
     """Return the graphs that ``replay`` launched, those of one sequence of kernels together, with their parts.
 
-    Args:
-        replay: with the annotations around the launches of graphs.
-        eager: the same work launched kernel by kernel, in its annotations; may be the same rows. Its graphs are left
-            out.
+    Of ``eager``, which may be the same rows, the work outside of graphs has the annotations of the parts.
     """
     known: dict[str, str] = {}
     around, found = Nest(replay.annotations), {}
-    for call, works in _replays(replay):
+    for call, works in replayed_work(replay).items():
         name = (annotation_path(around.calls_around_launch(call)) or ("graph",))[-1]
         found.setdefault((name, _text(_comparable_work(works), known)), []).append(works)
     if not found:
@@ -45,21 +42,10 @@ def graph_times(replay: Rows, eager: Rows) -> list[GraphTime]:
     return [_graph(name, text, replays, alone, eager_text, paths) for (name, text), replays in found.items()]
 
 
-def _replays(rows: Rows) -> list[tuple[HostCall, list[DeviceWork]]]:
-    works: dict[str, list[DeviceWork]] = {}
-    for work in sorted(rows.device, key=lambda work: work.start):
-        works.setdefault(work.correlation or "", []).append(work)
-    return [(call, works[number]) for number, call in graph_launches(rows).items() if number in works]
-
-
 def _outside_graphs(rows: Rows) -> list[DeviceWork]:
     graphs = graph_launches(rows)
-    return _comparable_work(
-        sorted(
-            (work for work in rows.device if not work.graph and work.correlation not in graphs),
-            key=lambda work: work.start,
-        )
-    )
+    outside = (work for work in rows.device if not work.graph and work.correlation not in graphs)
+    return _comparable_work(sorted(outside, key=lambda work: work.start))
 
 
 def _comparable_work(works: Sequence[DeviceWork]) -> list[DeviceWork]:
@@ -124,21 +110,18 @@ def _parts(pairs: Sequence[tuple[Path, DeviceWork, DeviceWork]]) -> list[GraphPa
         for depth in range(1, len(path) + 1):
             of.setdefault(path[:depth], []).append((work, eager))
 
-    def place(item: tuple[Path, object]) -> list[tuple[int, str]]:
-        tops = [item[0][:depth] for depth in range(1, len(item[0]) + 1)]
-        return [(sum(work.start - work.end for work, _ in of[top]), top[-1]) for top in tops]
-
+    took = {path: total_ns(work for work, _ in both) for path, both in of.items()}
     return [
         GraphPart(
             path=list(path),
-            alone_ms=sum(eager.end - eager.start for _, eager in both) / 1e6,
-            **_times([work for work, _ in both]),
+            alone_ms=total_ns(eager for _, eager in of[path]) / 1e6,
+            **_times([work for work, _ in of[path]]),
         )
-        for path, both in sorted(of.items(), key=place)
+        for path in sort_paths(of, took)
     ]
 
 
 def _times(works: Sequence[DeviceWork]) -> dict[str, Any]:
     took = [work.end - work.start for work in works]
-    busy = length(merge_stretches((work.start, work.end) for work in works))
+    busy = length(unite(works))
     return {"work": len(works), "device_ms": sum(took) / 1e6, "busy_ms": busy / 1e6, "median_us": median(took) / 1e3}

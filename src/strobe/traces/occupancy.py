@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Literal, NamedTuple, get_args
 
-from strobe.traces.profiler_events import HostCall
+from strobe.traces.profiler_events import DeviceWork, HostCall
 
-Kind = Literal["work", "queued", "wait", "copy", "unknown"]
 Cause = Literal["start", "end", "queued", "wait", "copy", "unknown", "idle"]
+Kind = Literal["work", "queued", "wait", "copy", "unknown"]
 Merged = Sequence[tuple[int, int]]
 DEEPEST = 64  # levels of calls that are followed: a call deeper inside lies in the call at the last of them
 
@@ -42,37 +43,16 @@ class Gap:
     cause: Cause
 
 
-@dataclass(frozen=True)
-class Occupancy:
-    """A span divided into busy time and gaps: ``busy`` and the gaps' lengths add up to ``span``."""
-
-    span: int
-    busy: int
-    gaps: list[Gap]
-
-    @property
-    def idle(self) -> int:
-        """The length of all gaps."""
-        return self.span - self.busy
-
-
-def occupancy(stretches: Iterable[Stretch], begin: int, end: int) -> Occupancy:
-    """Return busy time and gaps from ``begin`` to ``end``; stretches may overlap, nest, touch and reach beyond that."""
+def find_gaps(stretches: Iterable[Stretch], begin: int, end: int) -> list[Gap]:
+    """Return the gaps from ``begin`` to ``end``; stretches may overlap, nest, touch and reach beyond that."""
     kinds: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind in get_args(Kind)}
     for start, stop, kind in stretches:
         kinds[kind].append((max(start, begin), min(stop, end)))
-    united: dict[Kind, Merged] = {kind: merge_stretches(pieces) for kind, pieces in kinds.items()}
-    work = united["work"]
-    edges = [begin, *(edge for stretch in work for edge in stretch), end]
-    gaps = [
-        Gap(left, right, _cause(left, right, united))
-        for left, right in zip(edges[::2], edges[1::2], strict=True)
-        if right > left
-    ]
-    return Occupancy(max(end - begin, 0), length(work), gaps)
+    united: dict[Kind, Merged] = {kind: merge(pieces) for kind, pieces in kinds.items()}
+    return [Gap(left, right, _cause(left, right, united)) for left, right in subtract([(begin, end)], united["work"])]
 
 
-def merge_stretches(stretches: Iterable[tuple[int, int]]) -> Merged:
+def merge(stretches: Iterable[tuple[int, int]]) -> Merged:
     """Return the union of ``stretches``, as stretches that neither overlap nor touch; empty ones vanish."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(stretches):
@@ -85,22 +65,35 @@ def merge_stretches(stretches: Iterable[tuple[int, int]]) -> Merged:
     return united
 
 
+def unite(works: Iterable[DeviceWork]) -> Merged:
+    """Return the union of the times of work on a device."""
+    return merge((work.start, work.end) for work in works)
+
+
+def clip(stretches: Merged, begin: int, end: int) -> Merged:
+    """Return what of a union lies from ``begin`` to ``end``."""
+    first = bisect_right(stretches, begin, key=itemgetter(1))
+    near = stretches[first : bisect_left(stretches, end, lo=first, key=itemgetter(0))]
+    return [(max(start, begin), min(stop, end)) for start, stop in near]
+
+
+def subtract(some: Merged, others: Merged) -> Merged:
+    """Return the stretches of one union that are outside of another."""
+    left: list[tuple[int, int]] = []
+    for start, stop in some:
+        edges = [start, *(edge for piece in clip(others, start, stop) for edge in piece), stop]
+        left += zip(edges[::2], edges[1::2], strict=True)
+    return [(start, stop) for start, stop in left if stop > start]
+
+
 def length(stretches: Merged) -> int:
     """Return the length of a union."""
     return sum(stop - start for start, stop in stretches)
 
 
-def overlap(some: Merged, others: Merged) -> int:
-    """Return the length of what two unions share."""
-    shared = mine = theirs = 0
-    while mine < len(some) and theirs < len(others):
-        start, stop = max(some[mine][0], others[theirs][0]), min(some[mine][1], others[theirs][1])
-        shared += max(stop - start, 0)
-        if some[mine][1] < others[theirs][1]:
-            mine += 1
-        else:
-            theirs += 1
-    return shared
+def total_ns(calls: Iterable[HostCall | DeviceWork]) -> int:
+    """Return the sum of the times of calls, or of work."""
+    return sum(call.end - call.start for call in calls)
 
 
 def _cause(left: int, right: int, united: dict[Kind, Merged]) -> Cause:
@@ -109,18 +102,13 @@ def _cause(left: int, right: int, united: dict[Kind, Merged]) -> Cause:
         return "start"
     if left >= work[-1][1]:
         return "end"
-    if _reaches(united["queued"], left, left + 1):
+    if clip(united["queued"], left, left + 1):
         return "queued"
-    if _reaches(united["wait"], left, right):
+    if clip(united["wait"], left, right):
         return "wait"
-    if _reaches(united["copy"], left, right):
+    if clip(united["copy"], left, right):
         return "copy"
-    return "unknown" if _reaches(united["unknown"], right - 1, right) else "idle"
-
-
-def _reaches(stretches: Merged, left: int, right: int) -> bool:
-    last = bisect_right(stretches, right - 1, key=lambda stretch: stretch[0]) - 1  # the last that begins in time
-    return last >= 0 and stretches[last][1] > left
+    return "unknown" if clip(united["unknown"], right - 1, right) else "idle"
 
 
 class Nest:
@@ -131,12 +119,14 @@ class Nest:
         for call in sorted(calls, key=lambda call: (call.start, -call.end)):
             self._threads.setdefault(call.thread, []).append(call)
         self._starts = {thread: [call.start for call in calls] for thread, calls in self._threads.items()}
-        self._around = {thread: _calls_around(calls) for thread, calls in self._threads.items()}
+        self._parents = {thread: _parents(calls) for thread, calls in self._threads.items()}
 
     @cached_property
     def busiest(self) -> str | None:
         """The thread whose calls cover most time; None without calls."""
-        covered = {thread: sum(call.end - call.start for call in self._outermost(thread)) for thread in self._threads}
+        covered = dict.fromkeys(self._threads, 0)
+        for call, parent in self.pairs():
+            covered[call.thread] += call.end - call.start if parent is None else 0
         return max(covered, key=lambda thread: covered[thread], default=None)
 
     def calls_around_launch(self, call: HostCall) -> tuple[HostCall, ...]:
@@ -150,27 +140,36 @@ class Nest:
         """Return the calls that are open on ``thread`` at ``moment`` (nanoseconds), the innermost first."""
         if thread is None or thread not in self._threads:
             return ()
-        last = bisect_right(self._starts[thread], moment) - 1
-        begun = (self._threads[thread][last], *self._around[thread][last]) if last >= 0 else ()
-        return tuple(call for call in begun if call.end > moment)
+        return self._path(thread, bisect_right(self._starts[thread], moment) - 1, moment)
+
+    def _path(self, thread: str, place: int, moment: int) -> tuple[HostCall, ...]:
+        found = []
+        while place >= 0:
+            call, place = self._threads[thread][place], self._parents[thread][place]
+            found += [call] if call.end > moment else []
+        return tuple(found)
 
     def paths(self) -> Iterator[tuple[HostCall, ...]]:
         """Yield each call with those around it, the innermost first."""
         for thread, calls in self._threads.items():
-            for call, around in zip(calls, self._around[thread], strict=True):
-                yield (call, *around)
+            for place, call in enumerate(calls):
+                yield (call, *self._path(thread, self._parents[thread][place], call.start))
 
-    def _outermost(self, thread: str) -> list[HostCall]:
-        return [call for call, around in zip(self._threads[thread], self._around[thread], strict=True) if not around]
+    def pairs(self) -> Iterator[tuple[HostCall, HostCall | None]]:
+        """Yield each call after the call that it lies in, with that one; None for an outermost call."""
+        for thread, calls in self._threads.items():
+            for call, parent in zip(calls, self._parents[thread], strict=True):
+                yield call, calls[parent] if parent >= 0 else None
 
 
-def _calls_around(calls: Sequence[HostCall]) -> list[tuple[HostCall, ...]]:
-    """Return the calls that are open where each begins, the innermost first. The calls are sorted by their start."""
-    found: list[tuple[HostCall, ...]] = []
-    open_calls: tuple[HostCall, ...] = ()
-    for call in calls:
-        open_calls = tuple(other for other in open_calls if other.end > call.start)
-        found.append(open_calls)
+def _parents(calls: Sequence[HostCall]) -> list[int]:
+    """Return where the call is that is open and began last where each begins, −1 for none; sorted by the start."""
+    parents: list[int] = []
+    open_calls: list[int] = []
+    for place, call in enumerate(calls):
+        while open_calls and calls[open_calls[-1]].end <= call.start:
+            open_calls.pop()
+        parents.append(open_calls[-1] if open_calls else -1)
         if len(open_calls) < DEEPEST:
-            open_calls = (call, *open_calls)
-    return found
+            open_calls.append(place)
+    return parents

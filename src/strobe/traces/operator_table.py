@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
@@ -11,13 +11,14 @@ from statistics import median
 from strobe.traces.launches import (
     blocking_calls,
     holes,
+    lacks_text,
     launches,
     lost_launches,
-    missing_kernels_text,
+    no_access_text,
     replayed_kernels,
 )
-from strobe.traces.occupancy import Cause, Gap, Merged, Occupancy, Stretch, length, merge_stretches, occupancy
-from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collective, parse_rows
+from strobe.traces.occupancy import Cause, Gap, Merged, Nest, Stretch, clip, find_gaps, length, merge, subtract
+from strobe.traces.profiler_events import DeviceWork, Rows, is_collective, parse_rows
 from strobe.traces.results import GapCause, Gaps, KernelClass, LongGap, OperatorProfile, OperatorTime, short_kernel
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
@@ -58,14 +59,16 @@ def operator_profile(events: Iterable[object], measurement: str) -> OperatorProf
     lost = lost_launches(Rows(runtime=inside.runtime, device=[work for work in rows.device if work.start >= begin]))
     elsewhere = len(rows.device) - len(inside.device)
     if inside.device and not lost.all:
-        profile.device = device_gaps(inside, begin, end, holes(inside, lost))
+        gaps = device_gaps(inside, begin, end, holes(inside, lost))
+        profile.device = gaps if gaps.judged else None
+        profile.device_not_judged = None if gaps.judged else lacks_text(gaps, lost)
     elif elsewhere:  # seen on a virtual machine with an H100: the times of all kernels were 0
         profile.device_not_judged = (
             f"{elsewhere:,} kernels and copies ran, but torch.profiler's times for them are outside the iteration on "
             "this machine: nothing is said of kernels and of the device's gaps"
         )
     elif lost.all:
-        profile.device_not_judged = missing_kernels_text(lost.launches)
+        profile.device_not_judged = no_access_text(lost.launches)
     return profile
 
 
@@ -74,92 +77,87 @@ def profile_rows(rows: Rows, measurement: str, begin: int, end: int) -> Operator
 
     What the device waited for is left to `device_gaps`. Times are in nanoseconds.
     """
-    calls = [*_calls(rows.operators)]
+    calls = [*_calls(Nest(rows.operators))]
     top = sum(call.top for call in calls)
     runs = [_Call(work.name, work.start, work.end) for work in rows.device]
-    on_host = occupancy([Stretch(call.start, call.end) for call in (*rows.operators, *rows.runtime)], begin, end)
+    on_host = find_gaps([Stretch(call.start, call.end) for call in (*rows.operators, *rows.runtime)], begin, end)
     return OperatorProfile(
         measurement=measurement,
         iteration_ms=(end - begin) / 1e6,
-        operators=_totals(calls, end - begin, nested=True),
+        operators=_totals(calls, begin, end, nested=True),
         operator_calls=len(calls),
         operator_median_us=median(call.own for call in calls) / 1e3 if calls else None,
-        kernels=_totals(runs, end - begin, nested=False),
+        kernels=_totals(runs, begin, end, nested=False),
         kernel_calls=len(runs),
         kernel_classes=kernel_classes(rows.device),
         graph_kernels=len(replayed_kernels(rows)),
         kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
         # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
-        host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
+        host=_gaps(on_host, end - begin, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
     )
 
 
 def device_gaps(rows: Rows, begin: int, end: int, unjudged: Merged = ()) -> Gaps:
-    """Return busy and idle time of a device from ``begin`` to ``end`` (nanoseconds), with the cause of each gap.
+    """Return busy and idle time of the one device of ``rows`` from ``begin`` to ``end`` (nanoseconds), with causes.
 
-    Args:
-        rows: with the work of this device alone, and with the calls of all threads.
-        unjudged: stretches from which kernels may be missing (see `holes`): they are no part of any of these times.
+    Stretches ``unjudged`` may lack kernels (see `holes`): they are no part of any of these times.
     """
-    left_out = merge_stretches((max(start, begin), min(stop, end)) for start, stop in unjudged)
+    left_out = clip(unjudged, begin, end)
     stretches = [Stretch(work.start, work.end) for work in rows.device]
     stretches += [Stretch(start, stop) for start, stop in left_out]
     for work, at in launches(rows):
         unknown = Stretch(work.start - 1, work.start, "unknown")
         stretches.append(unknown if at is None else Stretch(at, work.start, "queued"))
     stretches += [Stretch(call.start, call.end, kind) for call, kind in blocking_calls(rows)]
-    runs = [_Call(work.name, work.start, work.end) for work in rows.device]
-    seen = occupancy(stretches, begin, end)
-    without = Occupancy(seen.span - length(left_out), seen.busy - length(left_out), seen.gaps)
-    gaps = _gaps(without, DEVICE_CAUSES, runs, host=rows)
+    span = end - begin - length(left_out)
+    gaps = _gaps(find_gaps(stretches, begin, end), span, DEVICE_CAUSES, rows.device, host=rows)
     gaps.unjudged_ms = length(left_out) / 1e6
     return gaps
 
 
-@dataclass
+@dataclass(slots=True)
 class _Call:
     name: str
     start: int
     end: int
     shapes: str = ""
-    inner: int = field(default=0, init=False)
+    inner: list[tuple[int, int]] = field(default_factory=list, init=False)  # the calls in it, one after the other
     top: bool = field(default=True, init=False)
 
     @property
     def own(self) -> int:
-        return max(self.end - self.start - self.inner, 0)
+        return self.end - self.start - length(self.inner)
 
 
-def _calls(operators: Iterable[HostCall]) -> Iterable[_Call]:
-    """Yield operators with the time of those nested in them; nesting is containment in time, thread by thread."""
-    threads: dict[str, list[_Call]] = {}
-    for event in operators:
-        call = _Call(event.name, event.start, event.end, shapes=event.shapes)
-        threads.setdefault(event.thread, []).append(call)
-    for calls in threads.values():
-        open_calls: list[_Call] = []
-        for call in sorted(calls, key=lambda c: (c.start, -c.end)):
-            while open_calls and open_calls[-1].end <= call.start:
-                open_calls.pop()
-            if open_calls:
-                call.top = False
-                open_calls[-1].inner += min(call.end, open_calls[-1].end) - call.start
-            open_calls.append(call)
-            yield call
+def _calls(operators: Nest) -> Iterable[_Call]:
+    """Yield operators with the stretches of those nested in them."""
+    made: dict[int, _Call] = {}
+    for call, parent in operators.pairs():
+        made[id(call)] = own = _Call(call.name, call.start, call.end, shapes=call.shapes)
+        if parent is not None:
+            own.top, around = False, made[id(parent)]
+            begin = max(call.start, around.inner[-1][1]) if around.inner else call.start
+            around.inner.append((begin, max(min(call.end, around.end), begin)))
+        yield own
 
 
-def _totals(calls: Iterable[_Call], span: int, *, nested: bool) -> list[OperatorTime]:
+def _totals(calls: Iterable[_Call], begin: int, end: int, *, nested: bool) -> list[OperatorTime]:
     groups: dict[str, list[_Call]] = {}
     for call in calls:
         groups.setdefault(call.name, []).append(call)
     own = {name: sum(call.own for call in group) for name, group in groups.items()}
+
+    def share(calls: Iterable[_Call]) -> float:
+        united = merge(piece for call in calls for piece in subtract([(call.start, call.end)], call.inner))
+        return length(clip(united, begin, end)) / (end - begin) if end > begin else 0.0
+
     return [
         OperatorTime(
             name=name,
             calls=len(groups[name]),
             own_ms=own[name] / 1e6,
             total_ms=sum(call.end - call.start for call in groups[name]) / 1e6 if nested else None,
-            share=own[name] / span if span > 0 else 0.0,
+            share=share(groups[name]),
             shapes=_longest(groups[name]),
         )
         for name in sorted(own, key=lambda name: -own[name])[:SHOWN]
@@ -174,18 +172,20 @@ def _longest(calls: Iterable[_Call]) -> str:
 
 
 def _gaps(
-    seen: Occupancy,
+    found: Sequence[Gap],
+    span: int,
     words: Mapping[Cause, str],
-    calls: Iterable[_Call],
+    calls: Iterable[_Call | DeviceWork],
     exposed: float = 1.0,
     host: Rows | None = None,
 ) -> Gaps:
-    """Sum up the gaps in ``seen``, with each cause in ``words``.
+    """Sum up the gaps in ``span``, with each cause in ``words``; times are in nanoseconds.
 
     The longest gaps are named by the calls that end and begin there, the outermost where several do, and by what the
     ``host`` did meanwhile.
     """
-    counted = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
+    idle = sum(gap.end - gap.start for gap in found)
+    counted = [gap for gap in found if gap.end - gap.start > GAP_US * 1e3]
     long = sorted((g for g in counted if g.end - g.start > LONG_MS * 1e6), key=lambda g: g.start - g.end)
     ordered_calls = sorted(calls, key=lambda call: call.end - call.start)
     ended = {call.end: call.name for call in ordered_calls}
@@ -195,9 +195,9 @@ def _gaps(
         causes.setdefault(gap.cause, []).append(gap.end - gap.start)
     ordered = sorted(causes.items(), key=lambda item: -sum(item[1]))
     return Gaps(
-        span_ms=seen.span / 1e6,
-        busy_ms=seen.busy / 1e6,
-        idle_ms=seen.idle / 1e6,
+        span_ms=span / 1e6,
+        busy_ms=(span - idle) / 1e6,
+        idle_ms=idle / 1e6,
         threshold_us=GAP_US,
         gaps=len(counted),
         gaps_ms=sum(gap.end - gap.start for gap in counted) / 1e6,

@@ -6,6 +6,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -58,10 +59,7 @@ def profile_operators(
 
     Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
     torch.profiler slows what it watches by up to several microseconds an operator: this run is for looking, not for
-    numbers.
-
-    Args:
-        memory: also record allocations.
+    numbers. With ``memory`` it also records allocations.
     """
     sections, document = _fastest(subject, phase, variant, options, reporter, memory=memory)
     events = json.loads(document)["traceEvents"]
@@ -83,8 +81,8 @@ def _fastest(
     *,
     memory: bool = False,
 ) -> tuple[list[Section], bytes]:
-    undo = variant.apply(subject)
-    try:
+    with ExitStack() as stack:
+        stack.callback(variant.apply(subject))
         call = subject.call(phase, options.batch_size)
         hooks = subject.hooks(phase, options.depth) if options.probed else []
         start = time.perf_counter()
@@ -96,8 +94,6 @@ def _fastest(
             watched.append(_watch(subject, call, hooks, memory))
             steps(2 + number, 1 + tries)
         profiler, timeline, _ = min(watched, key=itemgetter(2))
-    finally:
-        undo()
     return timeline.sections(), export_trace(profiler)
 
 
@@ -107,7 +103,7 @@ def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> l
     The profiler of ``events`` and the timeline of ``sections`` ran over the same `mark_clocks`.
     """
     rows = _cut_to_sections(events, sections)
-    return parts(rows, Nest(rows.annotations), lost_launches(rows).calls)
+    return parts(rows, Nest(rows.annotations), lost_launches(rows).lacking)
 
 
 def _cut_to_sections(events: Sequence[JsonObject], sections: Sequence[Section]) -> Rows:
@@ -140,15 +136,11 @@ def check_tools(device: torch.device, *, nvtx: bool, memory_snapshot: bool) -> N
 
 def memory_snapshot(subject: Subject, phase: Phase, variant: Variant, options: Options) -> bytes:
     """Return every allocation of one warm iteration with its stack, as pytorch.org/memory_viz reads it."""
-    undo = variant.apply(subject)
-    try:
+    with ExitStack() as stack:
+        stack.callback(variant.apply(subject))
         call = subject.call(phase, options.batch_size)
         call(0)
         torch.cuda.memory._record_memory_history(max_entries=200_000)
-        try:
-            call(0)
-            return pickle.dumps(torch.cuda.memory._snapshot())
-        finally:
-            torch.cuda.memory._record_memory_history(enabled=None)
-    finally:
-        undo()
+        stack.callback(torch.cuda.memory._record_memory_history, enabled=None)
+        call(0)
+        return pickle.dumps(torch.cuda.memory._snapshot())

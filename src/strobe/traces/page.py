@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count, repeat
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import (
-    ColumnOf,
-    Columns,
-    Document,
-    Row,
-    Section,
-    Table,
-    figure,
-    heads,
-    scaled_column,
-    table,
-    words,
-)
+from strobe.core.report.document import ColumnOf, Columns, Document, Section, Table, figure, scaled_column, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
-from strobe.traces.launches import missing_kernels_text
-from strobe.traces.results import (
-    CopyTime,
-    DeviceTime,
-    RankWait,
-    RankWaits,
-    SyncTime,
-    TraceAnswer,
-    TracedRank,
-    TraceIterations,
-    short_kernel,
-)
+from strobe.traces.launches import no_access_text
+from strobe.traces.results import CopyTime, DeviceTime, RankWait, SyncTime, TraceAnswer, TracedRank, TraceIterations
 
 RANKS = 8  # ranks that have a section each; the data has all
 CALLERS = 2
-_BECAUSE = {
-    "queued": "launched work had not begun",
-    "wait": "the host synchronised",
-    "copy": "the host copied",
-    "unknown": "of something that the trace does not show",
-    "idle": "the host launched nothing",
-}
 
 
 def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
@@ -69,20 +41,20 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
 
 
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
-    """Return what each device's time is made of and how busy it is over time; without a device, the operators."""
-    named = [(rank.device_label(device), device) for rank in answer.ranks for device in rank.devices]
-    if named:
-        return {"devices": [_device_time_plot(named), _busy_plot(named[:RANKS])]}
-    drawn = {f"operators-{index}": _operators(rank) for index, rank in enumerate(answer.ranks[:RANKS])}
-    return {key: [plot] for key, plot in drawn.items() if plot is not None}
+    """Return what each device's time is made of and how busy it is over time."""
+    devices = [(rank, device) for rank in answer.ranks for device in rank.devices]
+    named = [(rank.device_label(device), device) for rank, device in devices if device.gaps.judged]
+    return {"devices": [_device_time_plot(named), _busy_plot(named[:RANKS])]} if named else {}
 
 
 def answers(answer: TraceAnswer) -> list[str]:
     """Return what the devices wait for, then what the host does."""
-    sentences = _most_waiting(answer.waits) if answer.waits is not None and answer.waits.ranks else []
+    waits = answer.waits
+    sentences = _most_waiting(waits.ranks, waits.collectives) if waits is not None and waits.ranks else []
     devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
-    if not sentences and devices:
-        sentences.append(_busiest_sentence(devices))
+    judged = [pair for pair in devices if pair[1].gaps.judged]
+    if not sentences and judged:
+        sentences.append(_busiest_sentence(judged))
     waiting = next((each for each in answer.findings if each.rule == "trace-late-rank" and sentences), None)
     sentences += [f"Next: {waiting.first_step}"] if waiting is not None else []
     sentences += [_device_summary(rank, device) for rank, device in devices]
@@ -90,34 +62,27 @@ def answers(answer: TraceAnswer) -> list[str]:
         if not rank.devices:
             sentences.append(_host_summary(rank))
         if rank.iterations is not None and rank.iterations.ms:
-            its, count = rank.iterations, len(rank.iterations.ms)
-            ends = f" ({units.short_ms(min(its.ms))} to {units.short_ms(max(its.ms))})" if count > 1 else ""
-            sentences.append(
-                f"{rank.name}: {units.count(count, 'iteration')} of {its.name}, median {units.short_ms(its.median_ms)} "
-                f"ms{ends}."
-            )
+            its, many = rank.iterations, len(rank.iterations.ms)
+            ends = f" ({units.short_ms(min(its.ms))} to {units.short_ms(max(its.ms))})" if many > 1 else ""
+            took = f"median {units.short_ms(its.median_ms)} ms{ends}"
+            sentences.append(f"{rank.name}: {units.count(many, 'iteration')} of {its.name}, {took}.")
     return sentences or ["The trace has nothing to show."]
 
 
-def _most_waiting(waits: RankWaits) -> list[str]:
-    most = max(waits.ranks, key=lambda rank: rank.waiting_ms)
-    last = max(waits.ranks, key=lambda rank: rank.last)
-    waited, collectives = units.short_ms(most.waiting_ms), units.count(waits.collectives, "collective")
-    others = "other ranks" if most.name == last.name or 2 * last.last <= waits.collectives else last.name
+def _most_waiting(ranks: Sequence[RankWait], collectives: int) -> list[str]:
+    most, last = max(ranks, key=lambda rank: rank.waiting_ms), max(ranks, key=lambda rank: rank.last)
+    others = "other ranks" if most.name == last.name or 2 * last.last <= collectives else last.name
+    of = units.count(collectives, "collective")
     return [
-        f"{most.name} waits {waited} ms in total for {others}.",
-        f"{last.name} came last in {last.last:,} of {collectives}; the others waited for it there.",
+        f"{most.name} waits {units.short_ms(most.waiting_ms)} ms in total for {others}.",
+        f"{last.name} came last in {last.last:,} of {of}; the others waited for it there.",
     ]
 
 
 def _busiest_sentence(devices: Sequence[tuple[TracedRank, DeviceTime]]) -> str:
-    def idle(pair: tuple[TracedRank, DeviceTime]) -> float:
-        gaps = pair[1].gaps
-        return gaps.idle_ms / gaps.span_ms if gaps.span_ms > 0 else 0.0
-
-    rank, device = max(devices, key=idle)
+    rank, device = max(devices, key=lambda pair: pair[1].gaps.share(pair[1].gaps.idle_ms))
     name = f"The device of {rank.name}" if len(devices) > 1 else "The device"
-    share, causes = idle((rank, device)), device.gaps.causes
+    share, causes = device.gaps.share(device.gaps.idle_ms), device.gaps.causes
     if share < 0.05:
         return f"{name} is busy {100 * (1 - share):.0f} % of the time."
     waits = _WAITS_FOR.get((causes[0].kind if causes else None) or "", "the host")
@@ -135,28 +100,30 @@ _WAITS_FOR = {
 
 def _host_summary(rank: TracedRank) -> str:
     host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
-    busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
-    share = f", {busy} of it in torch's operators" if busy and rank.operators.operator_calls else ""
-    device = missing_kernels_text(rank.launches) if rank.lost_launches else "no device in this trace"
+    share = ""
+    if host is not None and rank.operators.operator_calls:
+        share = f", {units.percent(host.share(host.busy_ms))} of it in torch's operators"
+    device = no_access_text(rank.launches) if rank.lost_launches else "no device in this trace"
     return f"{rank.name}: {device}. The host's {took} ms are shown{share}."
 
 
 def _device_summary(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
-    idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
-    cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
+    if not gaps.judged:
+        return f"{rank.device_label(device)}: idle is not judged, because {device.lacks}."
+    cause = f", mostly: {gaps.causes[0].cause}" if gaps.causes else ""
     missing = f" {units.short_ms(gaps.unjudged_ms)} ms are not judged: kernels are missing." if gaps.unjudged_ms else ""
     return (
         f"{rank.device_label(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, "
-        f"idle {idle}{cause}.{missing}"
+        f"idle {units.percent(gaps.share(gaps.idle_ms))}{cause}.{missing}"
     )
 
 
 def _devices(ranks: Sequence[TracedRank]) -> Table:
     def share(title: str, get: Callable[[DeviceTime], float | None]) -> ColumnOf[tuple[TracedRank, DeviceTime]]:
         def span_share(pair: tuple[TracedRank, DeviceTime]) -> float | None:
-            ms, span = get(pair[1]), pair[1].gaps.span_ms
-            return ms / span if ms is not None and span > 0 else None
+            ms, gaps = get(pair[1]), pair[1].gaps
+            return gaps.share(ms) if ms is not None and gaps.judged else None
 
         return figure(title, span_share, units.percent)
 
@@ -176,7 +143,7 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
     ]
     if any(device.graph_kernels for rank in ranks for device in rank.devices):
         columns = [*columns, figure("In graphs", lambda pair: pair[1].graph_kernels)]
-    return table([(rank, device) for rank in ranks for device in rank.devices], columns)
+    return table([(rank, device) for rank in ranks for device in rank.devices], columns).drop_empty_columns()
 
 
 def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:
@@ -186,7 +153,7 @@ def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, de
         if table.rows:
             sections.append(Section(f"{name}{key}", f"{title}{of}", table, list(text), detail=detail))
 
-    for device in rank.devices:
+    for device in (each for each in rank.devices if each.gaps.judged):
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
         add(f"gaps-{device.device}", f"Causes of the gaps of {which}", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
@@ -205,17 +172,17 @@ def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, de
 
 
 def _iterations(its: TraceIterations) -> Table:
-    decimals = units.digits(max(its.ms, default=0.0))
-    rows = []
-    for place, took in enumerate(its.ms):
-        busy = its.busy_ms[place] if place < len(its.busy_ms) else None
-        share = units.percent(busy / took) if busy is not None and took > 0 else None
-        began = its.work[place] if place < len(its.work) else None
-        work = f"{began:,}" if began is not None else None
-        rows.append(Row([f"{place + 1:,}", units.ms(took, decimals), units.ms(busy, decimals), share, work]))
-    return Table(heads("Iteration | ms | Device busy ms | % busy | Kernels, copies"), rows).drop_empty_columns()
+    rows = [*zip(count(1), its.ms, its.busy_ms or repeat(None), its.work or repeat(None))]
+    return table(rows, _ITERATIONS, units.digits(max(its.ms, default=0.0))).drop_empty_columns()
 
 
+_ITERATIONS: Columns[tuple[int, float, float | None, int | None]] = [
+    figure("Iteration", lambda row: row[0]),
+    scaled_column("ms", lambda row: row[1]),
+    scaled_column("Device busy ms", lambda row: row[2]),
+    figure("% busy", lambda row: row[2] / row[1] if row[2] is not None and row[1] > 0 else None, units.percent),
+    figure("Kernels, copies", lambda row: row[3]),
+]
 _WAITS: Columns[RankWait] = [
     words("Rank", lambda rank: rank.name),
     scaled_column("Waits ms", lambda rank: rank.waiting_ms),
@@ -272,15 +239,3 @@ def _busy_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     x, y = charts.axis("ms since the device's first work"), charts.from_zero("busy (%)")
     layout = charts.layout(300, x, y, legend=charts.LEGEND_ABOVE)
     return Plot("How busy the device is", "Busy share of each slice of its time.", drawn, layout)
-
-
-def _operators(rank: TracedRank) -> Plot | None:
-    if not rank.operators.operators:
-        return None
-    top = rank.operators.operators[:12]
-    names = [short_kernel(operator.name)[: profiles.LONGEST] for operator in top]
-    drawn = [charts.bars("own ms", list(range(len(top))), [o.own_ms for o in top], charts.colour(0))]
-    layout = charts.layout(
-        24 * len(top) + 120, charts.from_zero("own ms"), charts.names_axis(names, **charts.DOWN), showlegend=False
-    )
-    return Plot("Operators", "Own time of the operators that take most, without those that they call.", drawn, layout)

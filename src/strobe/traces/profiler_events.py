@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any, Literal, NamedTuple, TypeGuard
@@ -59,7 +59,7 @@ class HostCall(NamedTuple):
 class DeviceWork(NamedTuple):
     """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None if it is not known.
 
-    ``graph`` says that it is a node of a replayed graph.
+    ``graph`` is the number of its node in a replayed graph, 0 for none.
     """
 
     name: str
@@ -70,7 +70,7 @@ class DeviceWork(NamedTuple):
     stream: str
     correlation: str | None
     size: int | None
-    graph: bool = False
+    graph: int = 0
 
 
 def is_collective(work: DeviceWork) -> bool:
@@ -118,45 +118,68 @@ class Rows:
 def parse_rows(events: Iterable[object]) -> Rows:
     """Return the rows of a trace's events (``traceEvents``), in their order.
 
-    Only complete events ("ph": "X") of known categories are read.
+    Only events of known categories that have an end are read ("ph": "X", or "B" with its "E").
     """
-    events = [event for event in events if isinstance(event, Mapping)]
-    own_device = {_track(event) for event in events if event.get("ph") == "M" and _is_own_device(event)}
-    rows, texts = Rows(), {}
+    rows, texts, own_device, begun = Rows(), {}, set(), {}
     for event in events:
-        kind = _kind(event) if event.get("ph") == "X" else None
-        if kind is None or (own_device and kind == "annotation" and _track(event) in own_device):
+        if not isinstance(event, Mapping):
             continue
-        name, times = event.get("name"), _times(event)
-        if isinstance(times, str):
-            rows.left_out[times] += 1
-        elif not isinstance(name, str):
-            rows.left_out["without a name"] += 1
-        else:
-            if name not in texts:
-                texts[name] = _text(name)
-            _add(rows, kind, texts[name], times, event, texts)
+        phase, track = event.get("ph"), _track(event)
+        if phase == "M" and _is_own_device(event):
+            own_device.add(track)
+        elif phase == "B":
+            begun.setdefault(track, []).append(event)
+        elif phase == "E" and begun.get(track):
+            start, stop = begun[track][-1].get("ts"), event.get("ts")
+            took = stop - start if _is_number(start) and _is_number(stop) else stop
+            event = {**begun[track].pop(), "dur": took}
+        if phase in ("X", "E"):
+            _add(rows, event, texts)
+    for without_end in begun.values():
+        for event in without_end:
+            _add(rows, event, texts)
+    rows.annotations = [each for each in rows.annotations if each.thread not in own_device]
+    rows.device = list(_in_turn(rows.device))
     return rows
 
 
-def _add(rows: Rows, kind: Kind, name: str, times: tuple[int, int], event: Mapping[str, object], texts: dict) -> None:
-    args = event.get("args")
+def _add(rows: Rows, event: Mapping[str, object], texts: dict[str, str]) -> None:
+    """Add an event to the rows of its category, or count why it cannot be used; equal texts become one object."""
+    kind, name, args = _kind(event), event.get("name"), event.get("args")
+    if kind is None:
+        return
+    times = _times(event)
+    if isinstance(times, str) or not isinstance(name, str):
+        rows.left_out[times if isinstance(times, str) else "without a name"] += 1
+        return
     args = args if isinstance(args, Mapping) else {}
-    correlation = _id(args.get("correlation"))
-    start, end = times
+    correlation, track = _id(args.get("correlation")), _track(event)
+    name, track = texts.get(name) or texts.setdefault(name, _text(name)), texts.setdefault(track, track)
     if kind == "operator":
         shapes = _shapes(args)
-        rows.operators.append(HostCall(name, start, end, _track(event), None, texts.setdefault(shapes, shapes)))
+        rows.operators.append(HostCall(name, *times, track, None, texts.setdefault(shapes, shapes)))
     elif kind == "runtime":
-        rows.runtime.append(HostCall(name, start, end, _track(event), correlation))
+        rows.runtime.append(HostCall(name, *times, track, correlation))
     elif kind == "annotation":
-        rows.annotations.append(HostCall(name, start, end, _track(event)))
+        rows.annotations.append(HostCall(name, *times, track))
     else:
         device = _id(args.get("device")) or _id(event.get("pid")) or "0"
         stream = _id(args.get("stream")) or _id(event.get("tid")) or "0"
-        size = _size(args.get("bytes"))
-        graph = (_size(args.get("graph node id")) or 0) > 0
-        rows.device.append(DeviceWork(name, start, end, kind, device, stream, correlation, size, graph))
+        size, graph = _size(args.get("bytes")), _size(args.get("graph node id")) or 0
+        rows.device.append(DeviceWork(name, *times, kind, device, stream, correlation, size, graph))
+
+
+def _in_turn(works: Iterable[DeviceWork]) -> Iterator[DeviceWork]:
+    """Yield the work by its start, each begun where that before it on its stream has ended.
+
+    A kernel that is launched early (programmatic dependent launch) waits for the one before: no time counts twice.
+    """
+    ends: dict[tuple[str, str], int] = {}
+    for work in sorted(works, key=lambda work: work.start):
+        stream = work.device, work.stream
+        begun = min(max(work.start, ends.get(stream, work.start)), work.end)
+        ends[stream] = max(work.end, ends.get(stream, work.end))
+        yield work if begun == work.start else work._replace(start=begun)
 
 
 def _kind(event: Mapping[str, object]) -> Kind | None:
@@ -176,7 +199,9 @@ def _track(event: Mapping[str, object]) -> str:
 
 def _times(event: Mapping[str, object]) -> tuple[int, int] | str:
     """Return start and end in nanoseconds, or why the event has none."""
-    start, took = event.get("ts"), event.get("dur", 0)
+    start, took = event.get("ts"), event.get("dur")
+    if took is None:
+        return f"without an end ({_text(str(event.get('name')))[:60]})"
     if not _is_number(start) or not _is_number(took):
         return "with a time that is no number"
     if took < 0:

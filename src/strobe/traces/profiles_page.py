@@ -53,13 +53,7 @@ def _operators(seen: OperatorProfile) -> list[Section]:
 
 
 def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = "") -> list[Section]:
-    """Return the tables of operators and of kernels.
-
-    Args:
-        about: what was watched, in a sentence.
-        of: what the shares are of.
-        key: stands at the end of the sections' keys.
-    """
+    """Return the tables of operators and of kernels; ``about`` says what was watched, shares are ``of`` a whole."""
     decimals = units.digits(seen.iteration_ms)
     lines = [f"{about} {_count(seen.operator_calls, 'operator', seen.operator_median_us)}."]
     lines += [f"Not judged: {seen.device_not_judged}."] if seen.device_not_judged else []
@@ -104,7 +98,7 @@ _PARTS: Columns[TracePart] = [
     figure("Kernels, copies", lambda part: part.work or None),
     figure("Per call", lambda part: part.work / part.calls if part.work and part.calls else None, units.calls),
     figure("Median µs", lambda part: part.median_us, units.places(1)),
-    figure("Launches without a kernel", lambda part: part.lost or None),
+    figure("Launches that lack kernels", lambda part: part.lost or None),
 ]
 
 
@@ -148,8 +142,7 @@ def gaps(seen: Gaps, of: str) -> Table:
     decimals = units.digits(seen.span_ms)
 
     def row(name: str, ms: float, many: int | None, kind: str = "part", depth: int = 0) -> Row:
-        share = units.percent(ms / seen.span_ms) if seen.span_ms > 0 else None
-        cells = [name, units.ms(ms, decimals), share, None if many is None else f"{many:,}"]
+        cells = [name, units.ms(ms, decimals), units.percent(seen.share(ms)), None if many is None else f"{many:,}"]
         return Row(cells, kind, depth)  # type: ignore[arg-type]
 
     over = f"in gaps over {seen.threshold_us:g} µs"

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -74,21 +75,17 @@ def python_profile(
     functions: Sequence[FunctionType],
     options: Options,
 ) -> tuple[PythonProfile, Files]:
-    """Run ``variant`` some more times, warm and without probes, under ``tool``.
+    """Run ``variant`` some more times, warm and without probes, under ``tool``; 'line' times lines of ``functions``.
 
-    Args:
-        watched: the same under torch.profiler: how long no operator ran is what a profiler of Python cannot tell, since
-            it counts `a + b` of two tensors as Python's.
-        functions: for 'line', those whose lines are timed.
+    How long no operator ran is what a profiler of Python cannot tell, since it counts `a + b` of two tensors as
+    Python's: that is ``watched``, the same under torch.profiler.
     """
-    undo = variant.apply(subject)
-    try:
+    with ExitStack() as stack:
+        stack.callback(variant.apply(subject))
         call = subject.call(phase, options.batch_size)
         call(0)
         repeated = _Repeated(call)
         rows, files = _lines(functions, repeated) if tool == "line" else profile_run(repeated, tool)
-    finally:
-        undo()
     each_ms = repeated.seconds * 1e3 / repeated.done
     profile = profile_per_iteration(rows, tool, watched.measurement, repeated.done, each_ms, list(files))
     profile.host, profile.device = watched.host, watched.device

@@ -10,6 +10,7 @@ from pydantic import Field
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite, many, mapping, optional
 
+NANOSECOND_MS = 1e-6  # a shorter span was not measured but made up
 _ANONYMOUS = "(anonymous namespace)::"
 # What stands before the part of a kernel's name that tells it from others.
 _SPACES = re.compile(r"\bvoid (?=\S)|\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
@@ -22,7 +23,7 @@ class OperatorTime(Data):
     calls: int
     own_ms: Finite = Field(description="time without the operators that it called")
     total_ms: Finite | None = optional("time with operators that it called; None for a kernel")
-    share: Finite = Field(description="own time ÷ the iteration's; concurrent kernels may add up to more than 1")
+    share: Finite = Field(description="share of the iteration in which it runs itself; calls side by side count once")
     shapes: str = Field(default="", description="tensor shapes of the slowest calls")
 
 
@@ -61,6 +62,15 @@ class Gaps(Data):
     exposed: Finite = Field(default=1.0, description="share of the profiler's own time that can lie in gaps")
     unjudged_ms: Finite = Field(default=0.0, description="time from which kernels are missing: no part of the span")
 
+    @property
+    def judged(self) -> bool:
+        """Whether no more than half of the time lacks kernels: of less nothing can be said."""
+        return self.unjudged_ms <= self.span_ms
+
+    def share(self, ms: float) -> float:
+        """Return the share of a time in the span; 0 where that has no length."""
+        return ms / self.span_ms if self.span_ms >= NANOSECOND_MS else 0.0
+
 
 class TracePart(Data):
     """All annotations (`record_function`) of one path."""
@@ -72,7 +82,7 @@ class TracePart(Data):
     work: int = Field(description="kernels and copies launched in it")
     busy_ms: Finite | None = optional("time with any of this work running")
     median_us: Finite | None = optional("median of this work; None without any")
-    lost: int = Field(default=0, description="number of launches in it without a kernel: its device time is too short")
+    lost: int = Field(default=0, description="number of launches in it that lack kernels: its device time is too short")
 
 
 class GraphWork(Data):
@@ -183,16 +193,16 @@ class DeviceTime(Data):
     name: str = Field(default="", description="name of the device; '' if the trace lacks it")
     streams: int
     gaps: Gaps
-    kernels_ms: Finite
     compute_ms: Finite = Field(description="kernels other than collective communication")
     communication_ms: Finite
     exposed_communication_ms: Finite = Field(description="communication while nothing was computed")
     copies_ms: Finite = Field(description="copies and memsets")
     exposed_copies_ms: Finite = Field(description="copies while no kernel ran")
     kernels: int
-    small_kernels: int = Field(description="number of kernels that took less than 10 µs")
     graph_kernels: int = Field(default=0, description="kernels that a replayed graph launched")
     launch_bound: LaunchBound | None = None
+    waited_ms: Finite | None = optional("time in which the host waits for the device")
+    lacks: str | None = optional("what the trace lacks of its work, with numbers")
     busy_shares: list[Finite | None] = many("busy share of equal slices of time, 0 to 1; None if it is not judged")
 
 
@@ -240,6 +250,7 @@ class TracedRank(Data):
     syncs: list[SyncTime] = Field(default_factory=list)
     iterations: TraceIterations | None = None
     parts: list[TracePart] = Field(default_factory=list)
+    crossing: list[str] = many("annotations that cross others of their thread: they are no parts")
     graphs: list[GraphTime] = many("replayed graphs")
     left_out: dict[str, int] = mapping("reason → count of events that were skipped")
     launches: int = Field(default=0, description="number of launches of kernels and graphs")

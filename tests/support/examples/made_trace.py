@@ -66,6 +66,16 @@ def chain(count: int, period: float = 20, took: float = 5, begin: float = 0) -> 
     ]
 
 
+def replay(number: int, at: float, count: int, wait: float = 0, nodes: bool = True, took: float = 1) -> list[Event]:
+    """Return a replayed graph with its first ``count`` kernels, for which the host waits so many µs."""
+    events = [event("cuda_runtime", "cudaGraphLaunch", at, 8, correlation=number)]
+    for node in range(count):
+        more = {"correlation": number, "device": 0, "stream": 7} | ({"graph node id": node + 1} if nodes else {})
+        kernel = event("kernel", f"kernel {node % 7}", at + 10 + node * (took + 0.2), took, 7, **more)
+        events.append({**kernel, "pid": 0})
+    return [*events, event("cuda_runtime", "cudaStreamSynchronize", at + 20, wait)] if wait else events
+
+
 def step(place: int, begin: float, took: float) -> Event:
     """Return one step of the profiler."""
     return annotation(f"ProfilerStep#{place}", begin, took)

@@ -59,7 +59,7 @@ class TraceFiles(Protocol):
 
 
 TRACE_FILES: Offer[TraceFiles] = Offer("trace files")
-TRACE: Offer[Callable[[Sequence[Path], Callable[[Path], None]], Answer]] = Offer("trace")
+TRACE: Offer[Callable[[Sequence[Path], Callable[[Path, int, int], None]], Answer]] = Offer("trace")
 RECORD: Offer[Callable[[Path, str, Path | None], tuple[Path, int]]] = Offer("recordings")
 
 
@@ -150,15 +150,9 @@ def _named_traces(paths: Sequence[Path]) -> list[Path]:
 
 
 def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None, live: Live) -> Answer:
-    """Return what the traces show, with findings.
+    """Return what the traces show, with findings; ``paths`` are as the command has them, ``shape`` is of ``--format``.
 
-    Args:
-        paths: as the command has them.
-        files: the traces.
-        shape: of ``--format``.
-
-    Raises:
-        UserError: none of them is a whole trace, or the format is one of a run.
+    Raises UserError if none of the ``files`` is a whole trace, or the format is one of a run.
     """
     from strobe.core.cli.keep import complete
     from strobe.core.findings.thresholds import DEFAULTS
@@ -166,8 +160,17 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
     if shape in RECORDINGS:
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
     started = time.monotonic()
+
+    def show_read(path: Path, done: int, size: int) -> None:
+        if done:
+            from strobe.core.measure.sampling import Progress  # brings NumPy, which a small trace does without
+
+            live.progress(Progress(done >> 20, size >> 20, time.monotonic() - started, None, "MiB"))
+        else:
+            live.doing(f"reading {path.name}")
+
     with live:
-        answer = TRACE.require()(files, lambda path: live.doing(f"reading {path.name}"))
+        answer = TRACE.require()(files, show_read)
     complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
     return answer
 

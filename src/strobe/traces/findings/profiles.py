@@ -30,13 +30,12 @@ def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         return
     device, share = seen.device, _least_idle_share(seen.device, measurement)
     if share >= IDLE_DEVICE:
-        causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
         evidence = {"idle_share": share, "idle_ms": device.idle_ms, "span_ms": device.span_ms}
         yield warning(
             rule="device-idle",
             title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
             found=f"Under torch.profiler idle for {ms(device.idle_ms)} of {ms(device.span_ms)}, in {device.gaps:,} "
-            f"gaps over {device.threshold_us:g} µs{causes}; without it '{measurement.name}' takes "
+            f"gaps over {device.threshold_us:g} µs{causes_text(device)}; without it '{measurement.name}' takes "
             f"{ms(whole_ms(measurement))}.{longest_gap(device)}",
             why="In a gap the device waits for the host to launch work, for data, for a copy, or for a "
             "synchronisation.",
@@ -131,15 +130,15 @@ def _profiled_measurement(result: Profiled, profile: P | None) -> tuple[P | None
 
 def _least_idle_share(gaps: Gaps, measurement: Measurement) -> float:
     whole = whole_ms(measurement)
-    added = max(gaps.span_ms - whole, 0.0) * min(max(gaps.exposed, 0.0), 1.0)
-    return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
+    longer = max(gaps.span_ms - whole, 0.0)
+    added = max(longer * gaps.exposed, longer - gaps.busy_ms)  # what busy time cannot have held lies in the gaps
+    return max(gaps.idle_ms - added, 0.0) / whole if whole > 0 else 0.0
 
 
 def _python_gap_share(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> float:
     """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
-    if (
-        not result.machine.device.startswith("cpu") or gaps is None or result.python is not None
-    ):  # python_time says it, with names
+    named = result.python is not None  # by python_time
+    if not result.machine.device.startswith("cpu") or gaps is None or named:
         return 0.0
     decode = top(measurement, "decode")  # by a library outside torch, and a part that is named already
     share = max(_least_idle_share(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
@@ -148,6 +147,11 @@ def _python_gap_share(result: Profiled, gaps: Gaps | None, measurement: Measurem
 
 def _long(gaps: Gaps) -> bool:
     return gaps.long_ms > gaps.idle_ms / 2
+
+
+def causes_text(gaps: Gaps) -> str:
+    """Return the causes of gaps in brackets."""
+    return f" ({', '.join(f'{each.cause} {ms(each.ms)}' for each in gaps.causes)})" if gaps.causes else ""
 
 
 def longest_gap(gaps: Gaps) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
 from strobe.core.results.finding import Finding, good, warning
-from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US, longest_gap
+from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, causes_text, longest_gap
+from strobe.traces.launches import no_access_text
 from strobe.traces.results import DeviceTime, Gaps, TraceAnswer, TracedRank, short_kernel
 
 BUSY_DEVICE = 0.95  # share from which only faster kernels make the program faster
@@ -30,16 +31,14 @@ PROFILED = "The profiler slows the host, so a part of these gaps is its own."
 
 
 def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    if worst := _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE):
-        rank, device, share, others = worst
+    for rank, device, share, others in _worst(answer, lambda device: device.gaps.idle_ms, IDLE_DEVICE):
         gaps = device.gaps
-        causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
         yield warning(
             rule="trace-device-idle",
             title=f"The device idles for {percent(share)} of its time in the trace",
             found=f"{rank.device_label(device)}: idle for {ms(gaps.idle_ms)} of {ms(gaps.span_ms)}, from its first "
             f"work to its last, in {gaps.gaps:,} gaps over {gaps.threshold_us:g} "
-            f"µs{causes}.{longest_gap(gaps)}{others}",
+            f"µs{causes_text(gaps)}.{longest_gap(gaps)}{others}",
             why="In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. "
             f"{PROFILED}",
             do=_gap_remedy(gaps),
@@ -51,40 +50,41 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
 def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     """The trace lacks kernels that ran."""
     for rank in answer.ranks:
-        lost, launches = rank.lost_launches, rank.launches
-        if not lost or not launches or lost < LOST * launches:
-            continue
-        first = "; most of these are the first ones" if rank.lost_first else ""
+        lost, share = rank.lost_launches, rank.lost_launches / max(rank.launches, 1)
         unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
-        title = f"{percent(lost / launches)} of the launches have no kernel in the trace"
-        unjudged = f"{ms(unjudged_ms)} of the device's time is not judged."
+        if share < LOST and all(device.gaps.judged for device in rank.devices):
+            continue
+        title = f"{percent(share)} of the launches have no kernel in the trace"
+        found = "; ".join(device.lacks for device in rank.devices if device.lacks)
         do = "Trace again, with work on the device before the profiler starts, and a few steps of schedule(warmup=…)."
         if not rank.devices:
-            title, first, unjudged = "The profiler had no access to the device", "", "The device is not judged."
+            title, found = "The profiler had no access to the device", no_access_text(rank.launches)
             do = "Let the profiler read the device: --cap-add=SYS_ADMIN for a container, on the host the driver's "
             do += "option NVreg_RestrictProfilingToAdminUsers=0, no second profiler (DCGM, Nsight), and no WSL."
+        elif not lost:
+            title = "Kernels of replayed graphs seem to be missing in the trace"
+            do = "Trace fewer replays at a time (schedule(active=1)), or the same work without graphs. While it runs, "
+            do += "nvidia-smi or rocm-smi shows whether the device is busy."
         yield warning(
             rule="trace-lost-kernels",
             title=title,
-            found=f"{rank.name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. "
-            f"{unjudged}",
+            found=f"{rank.name}: {found}.",
             why="The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.",
             do=do,
-            evidence={"launches": launches, "lost": lost, "unjudged_ms": unjudged_ms},
+            evidence={"launches": rank.launches, "lost": lost, "unjudged_ms": unjudged_ms},
         )
         return
 
 
 def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    if worst := _worst(answer, _launch_share, LAUNCH_BOUND):
-        rank, device, share, others = worst
+    for rank, device, share, others in _worst(answer, _launch_idle_ms, LAUNCH_BOUND):
         bound = device.launch_bound
         assert bound is not None
         stretches = "one stretch" if bound.stretches == 1 else f"{bound.stretches:,} stretches"
         within = f", in {bound.within}" if bound.within else ""
         yield warning(
             rule="trace-launch-bound",
-            title=f"The host's launches limit the device for {percent(_share(bound.ms, device))} of its time",
+            title=f"The host's launches limit the device for {percent(device.gaps.share(bound.ms))} of its time",
             found=f"{rank.device_label(device)}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 "
             f"µs of their launch; they take {ms(bound.ms)}, of which {ms(bound.idle_ms)} without any work. The "
             f"longest takes {ms(bound.longest_ms)}{within}.{others}",
@@ -95,35 +95,10 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def small_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    for rank in answer.ranks:
-        kernels = sum(device.kernels for device in rank.devices)
-        small = sum(device.small_kernels for device in rank.devices)
-        idle = max((_share(device.gaps.idle_ms, device) for device in rank.devices), default=0.0)
-        its = rank.iterations
-        launched = kernels - sum(device.graph_kernels for device in rank.devices)  # those of a graph cost no launch
-        each = launched / max(len(its.ms), 1) if its is not None else launched
-        if small > kernels / 2 and each > MANY_KERNELS and idle >= STILL_IDLE:
-            per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
-            yield warning(
-                rule="trace-small-kernels",
-                title="The program launches many small kernels",
-                found=f"{rank.name}: {kernels:,} kernels ({per}), of which {small:,} take less than "
-                f"{SMALL_KERNEL_US:g} µs; the device idles for {percent(idle)} of its time.",
-                why="Each operator costs Python and a launch, however small it is.",
-                do=f"Launch fewer and larger ones: {GRAPHS}.",
-                gain="unknown; at most the idle time of the device",
-                evidence={"kernels": kernels, "small_kernels": small, "idle_share": idle},
-            )
-            return
-
-
 def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    for rank in answer.ranks:
-        span = max((device.gaps.span_ms for device in rank.devices), default=0.0)
-        waited = sum(sync.ms for sync in rank.syncs) + sum(copy.waited_ms for copy in rank.copies)
-        idle = max((device.gaps.idle_ms for device in rank.devices), default=0.0)
-        if span < NANOSECOND_MS or waited < HOST_WAITS * span or idle < STILL_IDLE * span:
+    for rank, device in _judged(answer):
+        share, waited, idle = device.gaps.share(device.waited_ms or 0.0), device.waited_ms, device.gaps.idle_ms
+        if waited is None or share < HOST_WAITS or device.gaps.share(idle) < STILL_IDLE:
             continue
         calls = sum(sync.calls for sync in rank.syncs) + sum(copy.waited for copy in rank.copies)
         named = [f"{sync.calls:,} × {sync.name} {ms(sync.ms)}" for sync in rank.syncs]
@@ -132,9 +107,9 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         come_from = f" The calls come from {', '.join(list(callers)[:4])}." if callers else ""
         yield warning(
             rule="trace-host-waits",
-            title=f"The host waits for the device {calls:,} times, for {percent(waited / span)} of its time",
+            title=f"The host waits for the device {calls:,} times, for {percent(share)} of its time",
             found=f"{rank.name}: {ms(waited)} in {'; '.join(named[:4])}. The device idles for {ms(idle)} of "
-            f"{ms(span)}.{come_from}",
+            f"{ms(device.gaps.span_ms)}.{come_from}",
             why="While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.",
             do="Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the "
             "device, or read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.",
@@ -145,8 +120,7 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    if worst := _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES):
-        rank, device, share, others = worst
+    for rank, device, share, others in _worst(answer, lambda device: device.exposed_copies_ms, COPIES):
         kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
         pin = ""
         if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
@@ -164,8 +138,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    if worst := _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES):
-        rank, device, share, others = worst
+    for rank, device, share, others in _worst(answer, lambda device: device.exposed_communication_ms, COLLECTIVES):
         unknown = ""
         do = "Let collectives overlap the computation: DDP bucketing, FSDP prefetching, an earlier exchange."
         if answer.waits is None:
@@ -189,10 +162,10 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     waits = answer.waits
     if waits is None or not waits.ranks:
         return
-    spans = {rank.name: max((d.gaps.span_ms for d in rank.devices), default=0.0) for rank in answer.ranks}
     longest = max(waits.ranks, key=lambda rank: rank.waiting_ms)
     latest = max(waits.ranks, key=lambda rank: rank.last)
-    span = spans.get(longest.name, 0.0)
+    devices = next((rank.devices for rank in answer.ranks if rank.name == longest.name), [])
+    span = max((device.gaps.span_ms + device.gaps.unjudged_ms for device in devices), default=0.0)
     if span < NANOSECOND_MS or longest.waiting_ms < RANK_WAITS * span:
         return
     title = "The ranks wait for each other"
@@ -237,7 +210,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Findi
 
 
 def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
+    shares = [(device.gaps.share(device.gaps.busy_ms), rank, device) for rank, device in _judged(answer)]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
     if rank is not None and device is not None and share >= BUSY_DEVICE:
         first = rank.operators.kernels[:1]
@@ -251,26 +224,23 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         )
 
 
+def _judged(answer: TraceAnswer) -> list[tuple[TracedRank, DeviceTime]]:
+    return [(rank, device) for rank in answer.ranks for device in rank.devices if device.gaps.judged]
+
+
 _Worst = tuple[TracedRank, DeviceTime, float, str]
 
 
-def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: float) -> _Worst | None:
-    """Return the device with the largest share, and in words how many others reach the limit; None if none does."""
-    found = [(rank, device, share_of(device)) for rank in answer.ranks for device in rank.devices]
+def _worst(answer: TraceAnswer, ms_of: Callable[[DeviceTime], float], limit: float) -> list[_Worst]:
+    """Return the device with the largest share, and in words how many others reach the limit; [] if none does."""
+    found = [(rank, device, device.gaps.share(ms_of(device))) for rank, device in _judged(answer)]
     reached = [each for each in found if each[2] >= limit]
-    if not reached:
-        return None
-    rank, device, share = max(reached, key=lambda each: each[2])
     others = f" Of {len(found):,} devices, {len(reached):,} reach {percent(limit)}." if len(found) > 1 else ""
-    return rank, device, share, others
+    return [(*each, others) for each in sorted(reached, key=lambda each: -each[2])[:1]]
 
 
-def _share(part_ms: float, device: DeviceTime) -> float:
-    return part_ms / device.gaps.span_ms if device.gaps.span_ms >= NANOSECOND_MS else 0.0
-
-
-def _launch_share(device: DeviceTime) -> float:
-    return _share(device.launch_bound.idle_ms, device) if device.launch_bound is not None else 0.0
+def _launch_idle_ms(device: DeviceTime) -> float:
+    return device.launch_bound.idle_ms if device.launch_bound is not None else 0.0
 
 
 def _gap_remedy(gaps: Gaps) -> str:
@@ -298,7 +268,6 @@ RULES = (
     lost_kernels,
     device_idle,
     launch_bound,
-    small_kernels,
     host_waits,
     exposed_copies,
     exposed_collectives,
