@@ -1,0 +1,172 @@
+"""Does `strobe preflight` say what a policy has learnt, and nothing of a sound one?
+
+Small ACTs are trained on scripted PushT and on MetaWorld's pick-and-place, two cameras each, as for `preflight.py`. Of
+some the training data lacks what they should learn; all are looked at on sound episodes that none was trained on:
+
+- constant: observations have changed places over all frames, so that they tell nothing: the policy learns the mean.
+- blind: the images of both cameras have changed places over all frames.
+- one eye: those of one camera have.
+- holds: the actions are the states of their own frames (PushT, whose states and actions are positions).
+- no gripper: the gripper's action is its mean (MetaWorld).
+- undone: the sound training, ended after a tenth of its steps. Such a policy is merely bad: what is said is shown.
+- the demo, and copies of it in which the weights of an input are zero.
+
+Bars: each is named by its rule first or second among the warnings; the sound policies, the demo among them, get none of
+these rules as a warning.
+
+    python benchmarks/learnt.py --work=FOLDER     some ten minutes on two cores; the folder keeps policies and data
+    python benchmarks/learnt.py --quick           the demo alone, and its two plants
+
+The last line is JSON with every figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common.shared import finish, need
+from miswired.case import Case, look, serious
+from miswired.data import ACTION, METAWORLD, PUSHT, STATE, Ticks, World, record, write
+from miswired.training import ACT, train
+from safetensors.torch import load_file, save_file
+
+from strobe.core.demo import CHECKPOINT
+
+EPISODES, TICKS, UNSEEN, STEPS, FRAMES = 40, 32, 16, 1500, 48
+RULES = ("learnt-one-chunk", "learnt-ignores", "learnt-holds-still", "learnt-misses-switch")
+Episodes = Sequence[Ticks]
+
+
+def shuffle(*names: str) -> Callable[[Episodes], list[Ticks]]:
+    """Return a change by which these features of all frames change places, together."""
+
+    def change(episodes: Episodes) -> list[Ticks]:
+        lengths = [len(each[ACTION]) for each in episodes]
+        order = np.random.default_rng(0).permutation(sum(lengths))
+        mixed = {name: np.concatenate([each[name] for each in episodes])[order] for name in names}
+        parts = {name: np.split(values, np.cumsum(lengths)[:-1]) for name, values in mixed.items()}
+        return [dict(each) | {name: parts[name][at] for name in names} for at, each in enumerate(episodes)]
+
+    return change
+
+
+def hold(episodes: Episodes) -> list[Ticks]:
+    return [dict(each) | {ACTION: each[STATE].copy()} for each in episodes]
+
+
+def fix_gripper(episodes: Episodes) -> list[Ticks]:
+    mean = np.mean([each[ACTION][:, -1].mean() for each in episodes])
+    made = []
+    for each in episodes:
+        actions = each[ACTION].copy()
+        actions[:, -1] = mean + np.random.default_rng(len(made)).normal(0, 1e-3, len(actions))
+        made.append(dict(each) | {ACTION: actions})
+    return made
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a training lacks.
+
+    Args:
+        rule: that names it; None for a sound policy, '' for one of which anything may be said.
+        change: of the training's episodes.
+        steps: of the training.
+    """
+
+    name: str
+    world: World
+    rule: str | None
+    change: Callable[[Episodes], list[Ticks]]
+    steps: int = STEPS
+
+
+def make_lacks() -> Iterator[Lack]:
+    for world in (PUSHT, METAWORLD):
+        top, other = world.cameras
+        yield Lack("sound", world, None, list)
+        yield Lack("constant", world, "learnt-one-chunk", shuffle(top, other, STATE))
+        yield Lack("blind", world, "learnt-ignores", shuffle(top, other))
+        yield Lack("one eye", world, "learnt-ignores", shuffle(other))
+        yield Lack("undone", world, "", list, STEPS // 10)
+    yield Lack("holds", PUSHT, "learnt-holds-still", hold)
+    yield Lack("no gripper", METAWORLD, "learnt-misses-switch", fix_gripper)
+
+
+def judge_trained(lack: Lack, work: Path) -> dict[str, Any]:
+    """Train, look, and return what was said."""
+    slug = f"{lack.name.replace(' ', '-')}-{lack.world.name}"
+    episodes = record(lack.world, work, EPISODES, TICKS)
+    data = write(lack.world, work / f"data-{slug}", lack.change(episodes))
+    policy = work / f"policy-{slug}"
+    came = train(ACT, lack.world, data, policy, lack.steps)
+    unseen = write(lack.world, work / f"unseen-{lack.world.name}", record(lack.world, work, UNSEEN, TICKS, seed=1))
+    return {"plant": slug, "rule": lack.rule, **judge(policy, unseen, lack.rule), "loss": round(came["loss"], 4)}
+
+
+def judge(policy: Path, data: Path, rule: str | None) -> dict[str, Any]:
+    result, findings = look(Case(policy, data, frames=FRAMES))
+    said = serious(findings)
+    learnt = [each for each in said if each in RULES]
+    loop = result.open_loop
+    moved = {each.name: round(each.moved, 3) for each in loop.learnt.inputs} if loop is not None and loop.learnt else {}
+    right = not learnt if rule is None else rule == "" or rule in said[:2]
+    spread = round(loop.learnt.spread or 0.0, 3) if loop is not None and loop.learnt else None
+    explained = round(loop.whole.explained, 2) if loop is not None and loop.whole else None
+    return {"said": said, "right": right, "explained": explained, "spread": spread, "moved": moved}
+
+
+def judge_demo(work: Path) -> Iterator[dict[str, Any]]:
+    """Yield what is said of the demo, and of copies of which inputs have no weight."""
+    data = work / "demo-data"
+    if not data.exists():
+        from strobe.core.cli.main import main as strobe
+
+        strobe(["record", f"--root={data}", "--env=metaworld_state", "--episodes=8"])
+    for name, parts, rule in (
+        ("demo", (), None),
+        ("demo without the object", ("env_state",), "learnt-ignores"),
+        ("demo without any input", ("env_state", "robot_state"), "learnt-one-chunk"),
+    ):
+        folder = work / name.replace(" ", "-")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(CHECKPOINT, folder)
+        weights = load_file(folder / "model.safetensors")
+        for part in parts:
+            weights[f"model.encoder_{part}_input_proj.weight"].zero_()
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        yield {"plant": name, "rule": rule, **judge(folder, data, rule)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, help="keeps policies and data; a temporary folder by default")
+    parser.add_argument("--quick", action="store_true", help="the demo alone")
+    arguments = parser.parse_args()
+    need("metaworld", opengl=not arguments.quick)
+    with tempfile.TemporaryDirectory() as scratch:
+        work = arguments.work or Path(scratch)
+        work.mkdir(parents=True, exist_ok=True)
+        rows = []
+        for row in judge_demo(work):
+            rows.append(row)
+            print(row, flush=True)
+        for lack in () if arguments.quick else make_lacks():
+            rows.append(judge_trained(lack, work))
+            print(rows[-1], flush=True)
+    planted = [row for row in rows if row["rule"]]
+    named = sum(row["right"] for row in planted)
+    false = [row["plant"] for row in rows if row["rule"] is None and not row["right"]]
+    finish({"planted": len(planted), "named": named, "false": false, "rows": rows},
+           named == len(planted) and not false)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
