@@ -17,6 +17,7 @@ class SmallFlowConfig(PreTrainedConfig):
     n_action_steps: int = 8
     width: int = 64
     euler_steps: int = 8
+    shaped: bool = False
     normalization_mapping: dict[str, NormalizationMode] = field(
         default_factory=lambda: {
             "STATE": NormalizationMode.MEAN_STD,
