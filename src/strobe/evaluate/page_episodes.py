@@ -56,13 +56,8 @@ def _time(played: PairedEpisodes) -> str:
     """Return the verdict on time to task as a sentence after that on success."""
     if played.time is None:
         return ""
-    before = (
-        "success is undecided; "
-        if played.is_undecided
-        else "it succeeds less often; "
-        if played.kind == "worse"
-        else ""
-    )
+    worse = "it succeeds less often; " if played.kind == "worse" else ""
+    before = "success is undecided; " if played.is_undecided else worse
     return f" Time to task: {before}{played.candidate} {time_in_words(played.time)}."
 
 

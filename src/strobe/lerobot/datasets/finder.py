@@ -115,7 +115,7 @@ def stopping(
 ) -> str | None:
     """Return in a line why LeRobot cannot read the dataset, if such a fault is found.
 
-    It takes longer than a `search` that is not told to, and decodes videos if no other fault is found.
+    It searches for `SEARCH_S`, and decodes videos if no other fault is found.
 
     Args:
         about: the episode that could not be read, if known.
