@@ -267,8 +267,9 @@ class _Measured:
         sent, took = answer.sent_bytes.median, max(0.0, upload_ms - way_ms)
         answer.transfer_ms = took * (1 + answer.received_bytes.median / sent)
         answer.bytes_per_s = rate = bytes_per_s(sent, took, way_ms)
-        for each in answer.encodings if rate else ():
-            each.transfer_ms = 1e3 * each.payload_bytes / rate
+        if rate is not None:
+            for each in answer.encodings:
+                each.transfer_ms = 1e3 * each.payload_bytes / rate
 
     def _unjudged_reasons(self, trips: list[Trip]) -> Iterator[str]:
         answer = self.answer
