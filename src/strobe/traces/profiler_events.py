@@ -137,7 +137,7 @@ def parse_rows(events: Iterable[object]) -> Rows:
             _add(rows, event, texts)
     for without_end in begun.values():
         for event in without_end:
-            _add(rows, event, texts)
+            _add(rows, {**event, "dur": None}, texts)
     rows.annotations = [each for each in rows.annotations if each.thread not in own_device]
     rows.device = list(_in_turn(rows.device))
     return rows
