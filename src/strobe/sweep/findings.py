@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.parts import SMALL_BACKBONE
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import percent
+from strobe.core.findings.view import NANOSECOND_MS, percent
 from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.numerals import significant
 from strobe.sweep.results import Cell, Row, Sweep, label
@@ -86,7 +86,7 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         (max(row.repeats) / min(row.repeats) - 1, cell)
         for cell in sweep.cells
         for row in cell.rows
-        if len(row.repeats) > 1 and min(row.repeats) > 0
+        if len(row.repeats) > 1 and min(row.repeats) > NANOSECOND_MS
     ]
     if wide := [pair for pair in spread if pair[0] > MAX_REPEAT_DIFFERENCE]:
         largest, cell = max(wide, key=lambda pair: pair[0])
