@@ -114,7 +114,7 @@ def test_frames_are_sent_under_openpis_names(recorded_dataset: Path, tmp_path: P
     (kept,) = tmp_path.glob("*/result.json")
     result = json.loads(kept.read_text())
     assert result["inputs"] == "16 frames of the dataset sound"
-    assert [each["kind"] for each in result["encodings"]] == ["as sent", "as float32", "JPEG"]
+    assert [each["kind"] for each in result["encodings"]] == ["as sent", "JPEG"]
 
 
 def test_without_a_map_the_names_are_liberos(recorded_dataset: Path, tmp_path: Path):

@@ -7,7 +7,7 @@ from typing import Any
 from support.examples.findings_results import approve_findings, make_measurement, result
 
 from strobe.core.findings import Thresholds
-from strobe.core.kinds import document
+from strobe.core.kinds import advise, document
 from strobe.core.results.data import Interval
 from strobe.train.results import (
     Adapter,
@@ -167,3 +167,13 @@ def test_the_next_command_of_a_training_limited_by_compute_names_its_policy_howe
         command = ["strobe", "train", "--", *policy, "--batch_size=4", "--policy.device=cpu"]
         found = training_result(bound="compute").model_copy(update={"command": command})
         assert f"Next: strobe compare {' '.join(policy)} --levers=auto" in document(found).answers
+
+
+def test_a_rank_that_others_wait_for_is_what_bounds_the_training() -> None:
+    """And neither the loader nor other work of the process that waits."""
+    result = ranks(60, 99, forward=(30, 70), backward=(60, 25))
+    assert document(result).answers[0] == "Bound by rank 1: waiting for it takes up to 39 %."
+    result.training.shares = HOST
+    assert {each.rule for each in advise(result)} >= {"straggler"}
+    assert "host-work" not in {each.rule for each in advise(result)}
+    assert not any(sentence.startswith("Next: strobe") for sentence in document(result).answers)

@@ -58,6 +58,7 @@ _LIMITED_BY: Mapping[Bound, str] = {
     "memory": "is compute, much of it memory allocation in the kernel",
     "interruptions": "goes to checkpoints and evaluations",
 }
+MAX_WAITS = 0.2  # share of a step that other ranks wait for one: above it, that is what bounds the training
 ENOUGH_STEPS = 100  # steps after the warm-up from which the hours of the plan need no longer run
 
 
@@ -76,7 +77,7 @@ def answers(result: TrainResult) -> list[str]:
         sentences.append(f"{step}{_utilisation(training.mfu)}.")
     sentences.append(_plan(training, counted))
     theirs = result.command[result.command.index("--") + 1 :] if "--" in result.command else []
-    if training.straggler is not None:
+    if _straggler_share(training) is not None:
         pass  # what this process waits for is another rank
     elif training.bound == "data":
         sentences.append(f"Next: strobe dataloader -- {shlex.join(theirs) or '…'}")
@@ -90,10 +91,8 @@ def answers(result: TrainResult) -> list[str]:
 
 
 def _limit(training: Training, share: float) -> str:
-    if training.straggler is not None:
-        rank, late = training.straggler
-        share = f"{100 * late / rank.step_ms:.0f} %"
-        return f"Bound by rank {rank.rank}: the other ranks wait for it for up to {share} of a step."
+    if (waits := _straggler_share(training)) is not None and training.straggler is not None:
+        return f"Bound by rank {training.straggler[0].rank}: waiting for it takes up to {100 * waits:.0f} %."
     gain = f"at most {100 * training.data_share:.0f} %" if training.data_share >= 0.005 else "nothing"
     return {
         "data": f"Data-bound: faster data loading would gain up to {100 * training.data_share:.0f} %.",
@@ -102,6 +101,13 @@ def _limit(training: Training, share: float) -> str:
         "memory": f"Limited by memory allocation: {100 * (training.kernel_share or 0.0):.0f} % of a step.",
         "interruptions": f"Checkpoints and evaluations take {100 * share:.0f} % of the time.",
     }[training.bound]
+
+
+def _straggler_share(training: Training) -> float | None:
+    """Return the share of a step for which others wait for a rank, where it is large, and larger than data's."""
+    rank, late = training.straggler or (None, 0.0)
+    share = late / rank.step_ms if rank is not None else 0.0
+    return share if share > max(MAX_WAITS, training.data_share) else None
 
 
 def _seconds(ms: float) -> str:

@@ -149,7 +149,7 @@ def image_statistics(read: Recording, camera: str) -> Statistics:
 
 
 def find_idle_transforms(dataset: Any) -> list[str]:
-    """Return the image transforms that change no image of ``dataset`` as it is read, but change it in floating point.
+    """Return the image transforms that change no image of ``dataset``, and change the same image in floating point.
 
     Seven transforms of LeRobot 0.6.1 return uint8 images unchanged, and lerobot-train reads videos as uint8. One that
     is random and rare may change neither, and is not judged. A streamed data set is not looked at.

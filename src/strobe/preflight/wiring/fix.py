@@ -134,7 +134,7 @@ def _fix_processors(
     data = _dataset_statistics(recorded, wiring) if recorded is not None else {}
     unnormalised = any(each.level == "danger" for each in wiring.differences)
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None or unnormalised:
-        statistics = _inside(checkpoint) or {**data, **_of_processors(checkpoint)}
+        statistics = _inside(checkpoint) or {**data, **_read_processors(checkpoint)}
         if not statistics:
             return []
         _copy_weights(checkpoint, target)  # LeRobot wants the whole checkpoint
@@ -166,7 +166,7 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     return statistics
 
 
-def _of_processors(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
+def _read_processors(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     """Return the statistics that the processors have: feature → statistic → numbers."""
     return {
         name: {key: np.array(values, np.float32).reshape((-1, 1, 1) if "image" in name else (-1,))
