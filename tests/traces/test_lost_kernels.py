@@ -162,7 +162,6 @@ def test_a_run_that_is_watched_knows_it_too():
 
 
 def repeat(count: int, wait: float, nodes: bool = True, whole: int = -1) -> Events:
-    """Ten replays, 705 ms apart, with ``count`` kernels each, and with 400 in one of them."""
     return [e for n in range(10) for e in replay(n + 1, n * 705_000, 400 if n == whole else count, wait, nodes)]
 
 
@@ -188,7 +187,7 @@ READ = [e for n in range(10) for e in work(
 )
 def test_a_device_is_not_idle_behind_a_graph_of_which_kernels_are_missing(events, said, tmp_path: Path, capsys):
     rank, answer = read(events, tmp_path)
-    assert not rank.devices[0].gaps.judged
+    assert not rank.devices[0].gaps.is_judged
     assert [finding.rule for finding in advise(answer)] == ["trace-lost-kernels"]
     assert main(["report", str(tmp_path / "made.json"), "--full"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -211,5 +210,5 @@ def test_a_device_is_not_idle_behind_a_graph_of_which_kernels_are_missing(events
 )
 def test_a_device_that_idles_behind_a_whole_graph_is_called_so(events: Events, idle: float, tmp_path: Path):
     (device,) = read(events, tmp_path)[0].devices
-    assert device.gaps.judged
+    assert device.gaps.is_judged
     assert device.gaps.idle_ms / device.gaps.span_ms == pytest.approx(idle, abs=0.001)

@@ -22,7 +22,7 @@ from strobe.traces.results import Gaps
 _GRAPH = "graphlaunch"  # in the names of runtime calls, of CUDA and of HIP
 _EARLY_NS = 1_000_000  # clocks of host and device differ by less; a kernel this early has another clock's time
 _EMPTY_NS = 1_000_000  # a wait for a device that does nothing: waking a thread takes less
-_COMPARED = 64  # largest sets of nodes that a replay is held against
+_COMPARED = 64  # largest sets of nodes that a replay is compared with
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Lost:
     matched: bool  # whether any kernel has the number (correlation) of a call: else nobody knows its launch
     partial: Sequence[HostCall] = ()  # replays of graphs with fewer kernels than others of the same graph
     waits: Sequence[tuple[int, int, HostCall]] = ()  # a replay was waited for, and nothing ran: from, to, its launch
-    replays: str = ""  # what replayed graphs lack, with numbers; '' for nothing
+    replays: str = ""  # what replayed graphs lack, with numbers
 
     @property
     def lacking(self) -> list[HostCall]:
@@ -110,7 +110,7 @@ def lacks_text(gaps: Gaps, lost: Lost) -> str:
     return f"kernels may be missing in {unjudged} of {whole} ms ({'; '.join(filter(None, (none, lost.replays)))})"
 
 
-def no_access_text(launches: int) -> str:
+def blindness_text(launches: int) -> str:
     """Return what to say of launches of which no kernel is in the trace."""
     times = units.count(launches, "time")
     return f"the host launched kernels {times}, and the profiler saw none of them: it had no access to the device"

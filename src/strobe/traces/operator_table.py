@@ -9,12 +9,12 @@ from functools import lru_cache
 from statistics import median
 
 from strobe.traces.launches import (
+    blindness_text,
     blocking_calls,
     holes,
     lacks_text,
     launches,
     lost_launches,
-    no_access_text,
     replayed_kernels,
 )
 from strobe.traces.occupancy import Cause, Gap, Merged, Nest, Stretch, clip, find_gaps, length, merge, subtract
@@ -60,15 +60,15 @@ def operator_profile(events: Iterable[object], measurement: str) -> OperatorProf
     elsewhere = len(rows.device) - len(inside.device)
     if inside.device and not lost.all:
         gaps = device_gaps(inside, begin, end, holes(inside, lost))
-        profile.device = gaps if gaps.judged else None
-        profile.device_not_judged = None if gaps.judged else lacks_text(gaps, lost)
+        profile.device = gaps if gaps.is_judged else None
+        profile.device_not_judged = None if gaps.is_judged else lacks_text(gaps, lost)
     elif elsewhere:  # seen on a virtual machine with an H100: the times of all kernels were 0
         profile.device_not_judged = (
             f"{elsewhere:,} kernels and copies ran, but torch.profiler's times for them are outside the iteration on "
             "this machine: nothing is said of kernels and of the device's gaps"
         )
     elif lost.all:
-        profile.device_not_judged = no_access_text(lost.launches)
+        profile.device_not_judged = blindness_text(lost.launches)
     return profile
 
 

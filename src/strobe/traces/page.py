@@ -11,7 +11,7 @@ from strobe.core.report.document import ColumnOf, Columns, Document, Section, Ta
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
-from strobe.traces.launches import no_access_text
+from strobe.traces.launches import blindness_text
 from strobe.traces.results import CopyTime, DeviceTime, RankWait, SyncTime, TraceAnswer, TracedRank, TraceIterations
 
 RANKS = 8  # ranks that have a section each; the data has all
@@ -43,7 +43,7 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
     """Return what each device's time is made of and how busy it is over time."""
     devices = [(rank, device) for rank in answer.ranks for device in rank.devices]
-    named = [(rank.device_label(device), device) for rank, device in devices if device.gaps.judged]
+    named = [(rank.device_label(device), device) for rank, device in devices if device.gaps.is_judged]
     return {"devices": [_device_time_plot(named), _busy_plot(named[:RANKS])]} if named else {}
 
 
@@ -52,7 +52,7 @@ def answers(answer: TraceAnswer) -> list[str]:
     waits = answer.waits
     sentences = _most_waiting(waits.ranks, waits.collectives) if waits is not None and waits.ranks else []
     devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
-    judged = [pair for pair in devices if pair[1].gaps.judged]
+    judged = [pair for pair in devices if pair[1].gaps.is_judged]
     if not sentences and judged:
         sentences.append(_busiest_sentence(judged))
     waiting = next((each for each in answer.findings if each.rule == "trace-late-rank" and sentences), None)
@@ -103,13 +103,13 @@ def _host_summary(rank: TracedRank) -> str:
     share = ""
     if host is not None and rank.operators.operator_calls:
         share = f", {units.percent(host.share(host.busy_ms))} of it in torch's operators"
-    device = no_access_text(rank.launches) if rank.lost_launches else "no device in this trace"
+    device = blindness_text(rank.launches) if rank.lost_launches else "no device in this trace"
     return f"{rank.name}: {device}. The host's {took} ms are shown{share}."
 
 
 def _device_summary(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
-    if not gaps.judged:
+    if not gaps.is_judged:
         return f"{rank.device_label(device)}: idle is not judged, because {device.lacks}."
     cause = f", mostly: {gaps.causes[0].cause}" if gaps.causes else ""
     missing = f" {units.short_ms(gaps.unjudged_ms)} ms are not judged: kernels are missing." if gaps.unjudged_ms else ""
@@ -123,7 +123,7 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
     def share(title: str, get: Callable[[DeviceTime], float | None]) -> ColumnOf[tuple[TracedRank, DeviceTime]]:
         def span_share(pair: tuple[TracedRank, DeviceTime]) -> float | None:
             ms, gaps = get(pair[1]), pair[1].gaps
-            return gaps.share(ms) if ms is not None and gaps.judged else None
+            return gaps.share(ms) if ms is not None and gaps.is_judged else None
 
         return figure(title, span_share, units.percent)
 
@@ -153,7 +153,7 @@ def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, de
         if table.rows:
             sections.append(Section(f"{name}{key}", f"{title}{of}", table, list(text), detail=detail))
 
-    for device in (each for each in rank.devices if each.gaps.judged):
+    for device in (each for each in rank.devices if each.gaps.is_judged):
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
         add(f"gaps-{device.device}", f"Causes of the gaps of {which}", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:

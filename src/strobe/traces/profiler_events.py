@@ -139,7 +139,7 @@ def parse_rows(events: Iterable[object]) -> Rows:
         for event in without_end:
             _add(rows, {**event, "dur": None}, texts)
     rows.annotations = [each for each in rows.annotations if each.thread not in own_device]
-    rows.device = list(_in_turn(rows.device))
+    rows.device = list(_serialise_streams(rows.device))
     return rows
 
 
@@ -169,7 +169,7 @@ def _add(rows: Rows, event: Mapping[str, object], texts: dict[str, str]) -> None
         rows.device.append(DeviceWork(name, *times, kind, device, stream, correlation, size, graph))
 
 
-def _in_turn(works: Iterable[DeviceWork]) -> Iterator[DeviceWork]:
+def _serialise_streams(works: Iterable[DeviceWork]) -> Iterator[DeviceWork]:
     """Yield the work by its start, each begun where that before it on its stream has ended.
 
     A kernel that is launched early (programmatic dependent launch) waits for the one before: no time counts twice.

@@ -63,7 +63,7 @@ class Gaps(Data):
     unjudged_ms: Finite = Field(default=0.0, description="time from which kernels are missing: no part of the span")
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether no more than half of the time lacks kernels: of less nothing can be said."""
         return self.unjudged_ms <= self.span_ms
 

@@ -13,7 +13,7 @@ from strobe.core.errors import UserError
 from strobe.traces.annotations import drop_crossing, iterations, parts
 from strobe.traces.device_time import copies, device_time, rank_waits, syncs
 from strobe.traces.graph_parts import graph_times
-from strobe.traces.launches import drop_early_work, holes, lacks_text, lost_launches, no_access_text
+from strobe.traces.launches import blindness_text, drop_early_work, holes, lacks_text, lost_launches
 from strobe.traces.occupancy import Nest, merge
 from strobe.traces.operator_table import profile_rows
 from strobe.traces.profiler_events import DeviceWork, Rows, parse_rows
@@ -120,9 +120,9 @@ def _unjudged_parts(rank: TracedRank) -> list[str]:
             f"launches without a kernel, stretches bound by launches and the device time of parts are not known"
         )
     if not rank.devices:
-        why = no_access_text(rank.launches) if rank.lost_launches else "the trace has no work on a device"
+        why = blindness_text(rank.launches) if rank.lost_launches else "the trace has no work on a device"
         lines.append(f"the device of {rank.name}: {why}")
-    lacking = (device for device in rank.devices if device.lacks and device.gaps.judged)
+    lacking = (device for device in rank.devices if device.lacks and device.gaps.is_judged)
     lines += [f"a part of the time of {rank.device_label(device)}: {device.lacks}" for device in lacking]
     if not rank.graphs and any(device.graph_kernels for device in rank.devices):
         lines.append(f"graphs of {rank.name}: which launches replayed them is not known")

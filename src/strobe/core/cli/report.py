@@ -37,6 +37,7 @@ from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command
 from strobe.core.cli.summaries import summary_of_run
 from strobe.core.errors import UserError, legible
+from strobe.core.findings.thresholds import DEFAULTS
 from strobe.core.runs import store
 from strobe.core.slices import Offer
 
@@ -155,7 +156,6 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
     Raises UserError if none of the ``files`` is a whole trace, or the format is one of a run.
     """
     from strobe.core.cli.keep import complete
-    from strobe.core.findings.thresholds import DEFAULTS
 
     if shape in RECORDINGS:
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")

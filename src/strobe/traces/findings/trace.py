@@ -12,7 +12,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
 from strobe.core.results.finding import Finding, good, warning
 from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, causes_text, longest_gap
-from strobe.traces.launches import no_access_text
+from strobe.traces.launches import blindness_text
 from strobe.traces.results import DeviceTime, Gaps, TraceAnswer, TracedRank, short_kernel
 
 BUSY_DEVICE = 0.95  # share from which only faster kernels make the program faster
@@ -52,13 +52,13 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     for rank in answer.ranks:
         lost, share = rank.lost_launches, rank.lost_launches / max(rank.launches, 1)
         unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
-        if share < LOST and all(device.gaps.judged for device in rank.devices):
+        if share < LOST and all(device.gaps.is_judged for device in rank.devices):
             continue
         title = f"{percent(share)} of the launches have no kernel in the trace"
         found = "; ".join(device.lacks for device in rank.devices if device.lacks)
         do = "Trace again, with work on the device before the profiler starts, and a few steps of schedule(warmup=…)."
         if not rank.devices:
-            title, found = "The profiler had no access to the device", no_access_text(rank.launches)
+            title, found = "The profiler had no access to the device", blindness_text(rank.launches)
             do = "Let the profiler read the device: --cap-add=SYS_ADMIN for a container, on the host the driver's "
             do += "option NVreg_RestrictProfilingToAdminUsers=0, no second profiler (DCGM, Nsight), and no WSL."
         elif not lost:
@@ -96,7 +96,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
 
 
 def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    for rank, device in _judged(answer):
+    for rank, device in _judged_devices(answer):
         share, waited, idle = device.gaps.share(device.waited_ms or 0.0), device.waited_ms, device.gaps.idle_ms
         if waited is None or share < HOST_WAITS or device.gaps.share(idle) < STILL_IDLE:
             continue
@@ -210,7 +210,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Findi
 
 
 def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    shares = [(device.gaps.share(device.gaps.busy_ms), rank, device) for rank, device in _judged(answer)]
+    shares = [(device.gaps.share(device.gaps.busy_ms), rank, device) for rank, device in _judged_devices(answer)]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
     if rank is not None and device is not None and share >= BUSY_DEVICE:
         first = rank.operators.kernels[:1]
@@ -224,8 +224,8 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _judged(answer: TraceAnswer) -> list[tuple[TracedRank, DeviceTime]]:
-    return [(rank, device) for rank in answer.ranks for device in rank.devices if device.gaps.judged]
+def _judged_devices(answer: TraceAnswer) -> list[tuple[TracedRank, DeviceTime]]:
+    return [(rank, device) for rank in answer.ranks for device in rank.devices if device.gaps.is_judged]
 
 
 _Worst = tuple[TracedRank, DeviceTime, float, str]
@@ -233,7 +233,7 @@ _Worst = tuple[TracedRank, DeviceTime, float, str]
 
 def _worst(answer: TraceAnswer, ms_of: Callable[[DeviceTime], float], limit: float) -> list[_Worst]:
     """Return the device with the largest share, and in words how many others reach the limit; [] if none does."""
-    found = [(rank, device, device.gaps.share(ms_of(device))) for rank, device in _judged(answer)]
+    found = [(rank, device, device.gaps.share(ms_of(device))) for rank, device in _judged_devices(answer)]
     reached = [each for each in found if each[2] >= limit]
     others = f" Of {len(found):,} devices, {len(reached):,} reach {percent(limit)}." if len(found) > 1 else ""
     return [(*each, others) for each in sorted(reached, key=lambda each: -each[2])[:1]]
