@@ -7,16 +7,17 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pydantic import ValidationError
 
-from strobe.core.errors import UserError, nearest, os_error_reason
+from strobe.core.errors import UserError, legible, nearest, os_error_reason
 from strobe.core.json_text import parse_json
+from strobe.core.results import units
 from strobe.core.results.data import SCHEMA_VERSION
 from strobe.core.runs.contents import contents
 
@@ -100,11 +101,38 @@ def load_answer(path: Path | str) -> Answer:
     file = _find(Path(path))
     document = _parse(file)
     _refuse_other_schemas(file, document)
+    kind = _answer_class(file, document.get("study"))
     try:
-        # As JSON, strictly: true is no number, and "5" is none either.
-        return _answer_class(file, document.get("study")).model_validate_json(json.dumps(document), strict=True)
+        return _validate(kind, document)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        if any(fault["type"] != "extra_forbidden" for fault in faults):
+            raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+    gone = [_drop_field(document, fault["loc"]) for fault in faults]
+    try:
+        answer = _validate(kind, document)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+    names = units.join_names([legible(name) for name in gone], 4)
+    answer.notes.append(f"fields that this version of Strobe does not know were left out: {names}")
+    return answer
+
+
+def _validate(kind: type[Answer], document: dict[str, object]) -> Answer:
+    # As JSON, strictly: true is no number, and "5" is none either.
+    return kind.model_validate_json(json.dumps(document), strict=True)
+
+
+def _drop_field(document: Any, place: Sequence[str | int]) -> str:
+    """Remove a field of a nested document, if it is there. Return its path."""
+    *around, name = place
+    for step in around:
+        inside = isinstance(document, dict) and step in document
+        known = inside or (isinstance(document, list) and isinstance(step, int) and step < len(document))
+        document = document[step] if known else {}
+    if isinstance(document, dict):
+        document.pop(name, None)
+    return ".".join(str(step) for step in place)
 
 
 def _answer_class(file: Path, study: object) -> type[Answer]:
