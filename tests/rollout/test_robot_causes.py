@@ -126,10 +126,10 @@ def test_what_is_found() -> None:
     })  # fmt: skip
 
 
-def test_no_policy_is_blamed_where_none_runs() -> None:
+def test_no_policy_is_blamed_for_what_the_process_does() -> None:
     slow = [read(tick, 12.0, cpu=0.2, waited=0.7) for tick in TICKS]
     result = make_bus_result(*slow, turns=((0, 0, 0), (2 * SECOND, 16 * SECOND, 18 * SECOND)))
-    for engine in ("none", "remote", "server"):
+    for engine in ("rtc", "none", "remote", "server"):
         result.rollout.engine = engine
         (finding,) = [each for each in advise(result) if each.rule == "busy-process"]
         assert finding.title == "Other threads of this process take the CPU from the control loop"

@@ -135,7 +135,7 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
             title=f"More workers are slower: {many.num_workers} deliver {100 * loss:.0f} % less than {few.num_workers}",
             found=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} (prefetch "
             f"{few.prefetch_factor}, {answer.machine.cores} cores).",
-            why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
+            why="Workers beyond the cores wait for one another, decoders may start threads, or storage is the limit.",
             do="Do not raise --num_workers above the numbers that the table shows to help.",
         )
 
@@ -192,7 +192,7 @@ def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         rule="encoding-faster",
         title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
         found=f"{_span(rate)} vs {_span(own)} for the present encoding{size}{quality}.",
-        why="The workers spend most of their time on decoding.",
+        why="It takes less decoding, or fewer bytes to read.",
         do="Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.",
     )
 

@@ -134,7 +134,8 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         why = "An empty message takes most of that time too, so a smaller payload does not help."
         do = "Bring the server nearer: Ethernet instead of Wi-Fi, no VPN or tunnel, the same building."
     else:
-        why = "The bytes take most of that time: the server has read an observation that much later than a ping."
+        why = "The bytes take most of that time: the server has read an observation that much later than a ping. A "
+        why += "server that reads slowly looks alike."
         do = _smaller(answer) or "Send less, or use a faster network."
     down = _size(answer.received_bytes.median) if answer.received_bytes else "no bytes"
     pings = "" if empty is None else f" Without data, the ways of a call take {significant(empty)} ms."
@@ -222,8 +223,8 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
             f"its fastest ping.{own}",
             why="openpi's server computes one call at a time and reads from no other connection during a call. Its "
             "own time does not include the wait.",
-            do="Look for another client of this server. A server for each robot, or a server that computes several "
-            "calls at once, ends the wait; a faster network does not.",
+            do="Look for another client of this server, or for its own work after an answer. A server for each "
+            "robot, or a server that computes several calls at once, ends the wait; a faster network does not.",
             evidence={"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share},
         )
 
@@ -252,7 +253,8 @@ def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
                 title=f"The first call takes {significant(first / 1e3)} s",
                 found=f"The first call took {significant(first)} ms; later calls took a median of "
                 f"{significant(median)} ms.",
-                why="A server compiles or loads at its first call, and a robot that connects then stands still.",
+                why="Most servers compile or load at their first call (another client's call takes time, too). A robot "
+                "that connects then stands still.",
                 do="Call the server once before the robot starts.",
                 evidence={"first_ms": first, "median_ms": median},
             )

@@ -96,9 +96,12 @@ def _slow_worker(workers: list[LoaderWorker]) -> LoaderWorker | None:
 
 def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
     more = "more workers (`strobe dataloader -- …` finds how many)"
-    busy = training.machine_cpu is not None and training.machine_cpu > BUSY_CORES
+    cores = training.machine_cpu or 0.0
+    busy = cores > BUSY_CORES
+    if busy:
+        more = f"fewer other programs ({percent(cores)} of the cores are busy: more workers gain little)"
     if top.name in READS and (top.waiting or 0.0) >= STORAGE_WAIT and not busy:
-        why = "The cores have nothing to do at that time. The files come too slowly (a network drive, a cold disk)."
+        why = "Files that come slowly (a network drive, a cold disk), a container's CPU limit and a lock look alike."
         return "slow-storage", why, f"Copy the dataset to a local disk or to /dev/shm, or hide the wait behind {more}."
     if top.name == "image transforms":
         do = f"Use fewer transforms (--dataset.image_transforms.max_num_transforms), or {more}."
@@ -235,7 +238,9 @@ def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             title=f"{ranked[0][0]} and other work outside the policy take {percent(share)} of the step",
             found=f"{', '.join(f'{name} {percent(of)}' for name, of in ranked)}.",
             why="The policy waits until its batch is ready, and the device waits too.",
-            do="Smaller images reduce this work. With an accelerator the processors can run on it (--policy.device).",
+            do="See the functions with --python_profile=cprofile: all that runs between two steps counts as logging."
+            if ranked[0][0] == "logging"
+            else "Smaller images reduce this work. With an accelerator the processors can run on it (--policy.device).",
             gain=f"at most {percent(share)} of the step",
             evidence={"gain_share": share},
         )
@@ -251,13 +256,16 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     if (found := result.training.straggler) is not None:
         slowest, late = found
         part, more = _slowest_part(slowest, [rank for rank in all_ranks if rank is not slowest])
+        named = more >= late / 2
         yield warning(
             rule="straggler",
             title=f"The other ranks wait for rank {slowest.rank}",
             found=f"Its own work takes {ms(slowest.own_ms)} per step, the work of the others "
-            f"{ms(slowest.own_ms - late)}; most of the difference, {ms(more)}, is in {part}.",
+            f"{ms(slowest.own_ms - late)}; {'most' if named else 'no part has most'} of the difference"
+            f"{f', {ms(more)}, is in {part}' if named else ''}.",
             why="Gradients are averaged in every step, so all ranks wait for the slowest.",
-            do=f"Find out why {part} is slower there: another device, fewer free cores, or slower storage.",
+            do=f"Find out why {part if named else 'it'} is slower there: another device, fewer free cores, or slower "
+            "storage.",
             gain=f"up to {percent(late / step_ms)} of the step",
             evidence={"rank": slowest.rank, "gain_share": late / step_ms, "part": part},
         )
@@ -267,7 +275,8 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             rule="communication",
             title=f"Averaging gradients takes {percent(share)} of the step",
             found=f"{ms(slowest.communication_ms)} of {ms(step_ms)} on the rank that waits least.",
-            why="The backward pass overlaps a part of the network's time. This is the exposed part.",
+            why="The backward pass overlaps a part of the network's time. This is the exposed part. Ranks that are "
+            "late in turns look alike: traces of all ranks tell them apart (`strobe report`).",
             do="Use larger batches, gradient accumulation, or a faster connection between the devices.",
             gain=f"at most {percent(share)} of the step",
             evidence={"gain_share": share},

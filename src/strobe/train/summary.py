@@ -11,6 +11,7 @@ from statistics import fmean, median
 import torch
 from lerobot.configs.train import TrainPipelineConfig
 
+from strobe.core.findings.machine import MIN_PAGE_FAULTS
 from strobe.core.measure.components import Iteration, empty_section_ms, iterations
 from strobe.core.measure.statistics import find_warmup, summarise
 from strobe.core.results.subject import Ceiling
@@ -73,7 +74,9 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str 
     shares = measure.shares(steady, NAMES)
     per_second, interval = measure.rate([step.ms for step in steady], config.batch_size * processes)
     step_ms = fmean(step.ms for step in steady)
-    kernel_ms, _ = step_kernel_use(recorded)
+    kernel_ms, faults = step_kernel_use(recorded)  # other calls of the kernel, such as reads, are not memory's
+    if (faults or 0) < MIN_PAGE_FAULTS:
+        kernel_ms = None
     kernel = None if kernel_ms is None else min(1.0, kernel_ms / torch.get_num_threads() / step_ms)
     on_device = steady[0].whole.device_ms is not None
     hours = planned_hours(steady, steps, plan)

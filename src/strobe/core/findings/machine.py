@@ -55,7 +55,8 @@ def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
                 found=f"The parts of {units.quote(measurement.name)} take {ms(parts.host_ms)} on the host and "
                 f"{ms(parts.device_ms)} on {result.machine.device_name}, waiting included.",
                 why="If the device were the limit, the host would run ahead of it. Here Python and kernel launches "
-                "set the pace, so a faster device would change nothing.",
+                "set the pace, so a faster device would change nothing. A part that ends with a synchronisation "
+                "(.item(), .cpu()) looks alike.",
                 do=f"Try {CUDA_GRAPHS}; --operators shows the gaps.",
                 gain="unknown before you try it: events do not separate waiting from work",
             )
@@ -244,8 +245,8 @@ def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
             title=f"At the robot's pace a call takes {percent(ratio - 1)} longer than back to back",
             found=f"{ms(whole_ms(paced))} {every}, {ms(fast)} back to back: {percent(ratio - 1)} "
             f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}] more, {gap.verdict.pairs:,} pairs.",
-            why="A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and "
-            "caches lose their content.",
+            why="A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks may fall "
+            "and caches may lose their content.",
             do=steadier_clocks(result.machine),
             gain=f"at best {ms(fast)} per call, as measured back to back",
             evidence={"gain_share": 1 - 1 / ratio},

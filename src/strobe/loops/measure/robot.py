@@ -241,7 +241,9 @@ def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
     whole = [read for read in reads if not read.lost and not read.damaged] or list(reads)
     whole_ns = [(read, read.end_ns - read.start_ns) for read in whole if read.end_ns > read.start_ns]
     ran = [min(1.0, read.cpu_ns / took) for read, took in whole_ns]
-    blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in whole_ns]
+    # A driver without a serial port sleeps until the answer comes: that is the bus, and no other thread.
+    polled = [(read, took) for read, took in whole_ns if read.waiting >= 0]
+    blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in polled]
     return Bus(
         arm=arm or None,
         ms=quantiles([read.ms for read in whole]),

@@ -241,7 +241,7 @@ def repeats(wiring: Wiring) -> Iterator[Finding]:
                 f"{100 / found.ticks:.0f} % of the ticks have one. The others repeat the last value.",
                 why="The policy learns a motion that stops and starts, at the speeds of another rate.",
                 do=f"Record again with a loop that keeps its rate, or with --dataset.fps={round(held) or 1}, which "
-                "this loop kept.",
+                "this loop, or the source of these values, kept.",
                 evidence={"feature": found.name, "ticks": found.ticks, "joints": found.joints},
             )
 

@@ -39,7 +39,7 @@ def images(wiring: Wiring) -> Iterator[Finding]:
     for one, other in _find_exchanged_pairs(seen):
         yield warning(
             rule="images-exchanged",
-            title=f"Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images",
+            title=f"Cameras {one.camera} and {other.camera} look swapped: each is like the other's training images",
             found=f"The means of {one.camera} are {_join_numbers(one.mean)}, of {other.camera} "
             f"{_join_numbers(other.mean)}. In the training they were {_join_numbers(one.trained_mean)} and "
             f"{_join_numbers(other.trained_mean)}.",
@@ -75,7 +75,8 @@ def _fault(image: FedImage) -> tuple[str, str, str, str] | None:
         return None
     as_is, turned = np.abs(bright - trained)[[0, 2]].max(), np.abs(bright[::-1] - trained)[[0, 2]].max()
     if abs(trained[0] - trained[2]) > REDDER and as_is > REDDER and as_is > NEARER * turned:
-        return "red-blue", "has red and blue swapped", "The policy sees other colours than in its training.", (
+        return "red-blue", "looks as if red and blue were swapped", (
+            "The policy sees other colours than in its training. Light of another colour looks alike."), (
             "Set color_mode of this camera to that of the recording.")  # fmt: skip
     off = np.abs(bright - trained) / np.maximum(wide, FLAT)
     if off.max() > FAR:

@@ -103,7 +103,7 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             title="The policy overfits its training episodes",
             found=f"Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} "
             f"held-out episodes, where R² = {_share(other.explained)} (σ: the spread of each action dimension).",
-            why="On the robot every episode is new.",
+            why="On the robot every episode is new. Held-out episodes of another scene or operator look alike.",
             do="Train on more episodes, for fewer steps, or with image augmentation.",
             evidence={"ratio": other.rms / training.rms},
         )

@@ -16,12 +16,12 @@ MIN_ROBOT_COST = 0.2  # least slow-down of calls on the robot against calls on t
 WHY: dict[Cause, str] = {
     "clocks and gaps": "Between calls the processor idles: its clocks fall and its caches lose their content. The "
     "bench is as slow if its calls have the same gaps as the robot's.",
-    "waiting for a CPU": "The thread that calls the policy was ready to run and had no CPU: more threads are at work "
-    "than there are CPUs.",
+    "waiting for a CPU": "The thread that calls the policy was ready to run and had no CPU: other programs or threads "
+    "of this process had them all, or a container's limit was reached.",
     "blocked": "The thread that calls the policy slept. It waited for another Python thread to release the GIL, for "
     "a lock, for the device, or for torch's other threads, which had no CPU.",
-    "on the CPU": "The same work took more CPU time. Other programs share the memory and the caches, or torch's "
-    "threads spin while they wait for a thread that has no CPU.",
+    "on the CPU": "The same work took more CPU time. Other programs share the memory and the caches, the clocks fell, "
+    "or torch's threads spin while they wait for a thread that has no CPU: these are not told apart.",
 }
 SHORT_CAUSES: dict[Cause, str] = {"clocks and gaps": "the gaps between calls", "on the CPU": "CPU time"}
 

@@ -23,6 +23,7 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     if remote is None or remote.trip is None or share is None or share < MAX_SERIALISATION:
         return
     took, sizes = share * remote.trip.median, remote.observation_bytes
+    packing, sending = remote.packing or 0.0, remote.sending or 0.0
     if took >= SMALL_MS:
         size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"
         saves = remote.encoding.saves_ms if remote.encoding is not None else None
@@ -30,9 +31,11 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         jpeg = jpeg.format(saves) if saves is not None and saves > 0 else ""
         yield warning(
             rule="serialisation",
-            title=f"{100 * share:.0f} % of a round trip is serialisation",
-            found=f"Pickling and sending take {took:,.0f} of {remote.trip.median:,.0f} ms{size}.",
-            why="Images are sent uncompressed. The control loop waits until the server has received them.",
+            title=f"Pickling and sending take {100 * share:.0f} % of a round trip",
+            found=f"They take {took:,.0f} of {remote.trip.median:,.0f} ms{size}: pickling {100 * packing:.0f} %, "
+            f"sending {100 * sending:.0f} %.",
+            why="Images are sent uncompressed. The control loop waits until the server has received them. A slow link "
+            "and a server that reads slowly are not told apart.",
             do="Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images "
             f"to the policy's size in any case.{jpeg}",
             evidence={"gain_share": share},

@@ -19,7 +19,8 @@ LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms w
 ELSEWHERE = ("none", "remote", "server")  # engines whose policy, if any, runs in another process
 
 
-_BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "device reports readiness", "termios")
+_PORT_WORDS = ("SerialException", "device reports readiness", "termios")  # the adapter or its port, not a servo
+_BUS_WORDS = ("status packet", "sync read", "sync write", *_PORT_WORDS)
 
 
 def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> list[Finding]:
@@ -56,13 +57,19 @@ def _stale(rollout: Rollout, bus: Bus) -> Iterator[Finding]:
 
 def _stopped_answering(error: str, bus: Bus, arm: str) -> Iterator[Finding]:
     if any(word in error for word in _BUS_WORDS):
+        port = any(word in error for word in _PORT_WORDS)
         yield warning(
             rule="motors-gone",
-            title=f"The motors{arm} stopped answering, and that ended the run",
+            title=f"The port of the motors{arm} failed, and that ended the run"
+            if port
+            else f"The motors{arm} stopped answering, and that ended the run",
             found=f"{error.rstrip('.')}. {bus.lost:,} requests had no answer, {bus.damaged:,} a damaged one.",
-            why=f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, because "
+            why="The adapter was unplugged or lost its power, or a second program opened its port."
+            if port
+            else f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, because "
             "all servos are read together.",
-            do="Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs. "
+            do="Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs"
+            f"{' and the USB cable' if port else ''}. "
             "Connect again: LeRobot then names the ids that do not answer.",
         )
 
@@ -91,8 +98,8 @@ def _damaged_answers(bus: Bus, arm: str) -> Iterator[Finding]:
             "ms.",
             why="A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the "
             "run ends.",
-            do="The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. "
-            "Change the cable first.",
+            do="Change the cable first. Usual causes are a loose plug, a long cable, or a supply whose voltage drops "
+            "while several joints move. Two servos with one id, or a second program on the port, look alike.",
         )
 
 
@@ -102,7 +109,7 @@ def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Iterator[Finding]:
             rule="slow-bus",
             title=f"The motors{arm} answer slowly",
             found=f"A read of all motors took {spread_in_words(bus.ms, 1)}. The reading thread had a CPU for "
-            f"{bus.on_cpu:.0%} of that time, so the bus is what takes it.",
+            f"{bus.on_cpu:.0%} of that time, so the bus or the driver takes it, and no other thread.",
             why="Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.",
             do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo "
             "answers late, look at the return delay in its register 7.",
@@ -124,7 +131,7 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
             rule="threads-fight",
             title="Other threads of this process hold up the control loop",
             found=f"A read of the motors took {spread_in_words(bus.ms, 1)}. Its loop never sleeps, but had a CPU for "
-            f"only {bus.on_cpu:.0%} of that time; for {bus.blocked:.0%} another thread blocked it.",
+            f"only {bus.on_cpu:.0%} of that time; for {bus.blocked:.0%} it neither ran nor waited for one.",
             why="Python runs one thread at a time. For each step the driver's loop must get the interpreter back from "
             "a busy thread, such as the inference, an encoder or a viewer. That can take 5 ms.",
             do="The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in "
@@ -140,16 +147,13 @@ def _missing_cpu(turns: Turns, *, policy: bool) -> Iterator[Finding]:
     if turns.other_cpus >= turns.own_cpus:
         rule, who = "busy-machine", "Other processes take"
         do = "End other programs, or give this run a higher priority: `nice -n -5` (as root)."
-    elif policy:
-        who = "The policy takes"
-        do = "Set OMP_NUM_THREADS to 1, or to half the cores. Then the policy's threads do not take every core, and "
-        do += "the loop has one."
     else:
         who = "Other threads of this process take"
-        do = (
-            "No policy runs in this process. The trace shows which thread runs at that time: an encoder, a camera or a "
-        )
-        do += "viewer. Give --dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
+        do = "No policy runs in this process."
+        if policy:
+            do = "If the policy's threads do, set OMP_NUM_THREADS to 1, or to half the cores: the loop then has one."
+        do += " The trace shows which thread runs at that time: an encoder, a camera or a viewer. Give "
+        do += "--dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
     yield warning(
         rule=rule,
         title=f"{who} the CPU from the control loop",
@@ -185,11 +189,11 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         since = "when the loop began" if from_s is None else f"from {from_s:.1f} s on, or before"
         yield warning(
             rule="real-time-thread",
-            title="A video encoder made the control thread real-time",
+            title="The control thread became real-time",
             found=f"The control thread started as {scheduling.before}, and was {scheduling.after} {since}.",
             why="LeRobot's video encoder, SVT-AV1, makes the thread that opens it real-time if it may: as root, or in "
-            "a container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not "
-            "the inference, and no thread that it starts later.",
+            "a container with SYS_NICE. `chrt` and other programs can do that, too. No other thread gets that core "
+            "while the thread runs: not the cameras, not the inference, and no thread that it starts later.",
             do="Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as "
             "root, or start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` fixes a running process.",
         )
@@ -221,7 +225,8 @@ def stalls(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     for stall in result.rollout.stalls:
         times = "It happened once," if stall.count == 1 else f"It happened {stall.count:,} times, the longest"
         why = "The loop waits for this device, and the arm holds its last goal. A lower --fps does not help."
-        do = "Check that device, its cable and its driver (`dmesg` for that moment). Give it a USB port of its own."
+        do = "Check that device, its cable and its driver (`dmesg` for that moment). Give it a USB port of its own. "
+        do += "If other parts hung at that moment too, the machine or the process paused, and not the device."
         if stall.part == POLICY_CALL:
             why = "Later calls wait for it, and the robot runs out of actions. A lower --fps does not help."
             do = "Find out what held the call up: the trace shows its parts. Look for other programs on that device."

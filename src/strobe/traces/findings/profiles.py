@@ -90,8 +90,8 @@ def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
             found=f"Under torch.profiler {ms(host.idle_ms)} of {ms(host.span_ms)}, of which {ms(host.long_ms)} in "
             f"gaps over a millisecond; without it '{measurement.name}' takes "
             f"{ms(whole_ms(measurement))}.{longest_gap(host)}",
-            why="No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, "
-            "and all later work waits.",
+            why="No launch takes that long. Python, a library other than torch, a file, a lock or another program "
+            "holds the host up, and all later work waits.",
             do="--python-profile=cprofile names the function. If its work does not depend on the model's outputs, do "
             "it in a worker at the same time.",
             gain=free(measurement, share),
@@ -112,7 +112,8 @@ def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         saved = share if on_cpu else min(share, idle)
         yield warning(
             rule="python-time",
-            title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
+            title=f"At least {percent(share)} of the {measurement.phase} is Python and what it calls, outside "
+            "torch's operators",
             found=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' "
             f"takes {ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named}.",
             why="Python runs on one core and sets the pace. Faster arithmetic would change nothing here.",

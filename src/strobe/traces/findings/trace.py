@@ -200,7 +200,8 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Findi
                 title=f"Long pauses between torch's operators take {percent(share)} of the trace",
                 found=f"{rank.name}: {ms(host.long_ms)} of {ms(host.span_ms)} in gaps over a "
                 f"millisecond.{longest_gap(host)}",
-                why="No operator takes that long to start: Python, another library, a file or a lock delays the host.",
+                why="No operator takes that long to start: Python, another library, a file, a lock or another program "
+                "delays the host.",
                 do="Annotate the code around it with torch.profiler.record_function, and trace again: the pause then "
                 "has a name.",
                 gain=_gain(host.span_ms, host.long_ms),
