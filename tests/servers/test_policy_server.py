@@ -171,7 +171,7 @@ def sleep_longer_than_told(seen: Any, number: int) -> Any:
 )  # fmt: skip
 def test_the_part_that_takes_75_ms_is_accused_and_no_other(policy: Policy, link: Any, accused: str, head: str, do: str):
     with serving(policy) as url, delay_network(url, *link) as far:
-        answer = called(far, 8, source=read(ObservationOptions()) if len(link) > 1 else SMALL)  # 300 kB
+        answer = called(far, 14, source=read(ObservationOptions()) if len(link) > 1 else SMALL)  # 300 kB
     found = {finding.rule: finding for finding in advise(answer)}
     assert found.keys() & {"server-clock", "server-network", "server-inference"} == {f"server-{accused}"}
     assert head in page.answers(answer)[0]
