@@ -351,8 +351,8 @@ def _bring_to_one_turn(sides: list[np.ndarray], turn: float, bounds: list[tuple[
 
 def describe_fault(before: Motion, after: Motion | None) -> str | None:
     """Return why a copy is not sound, in words: a fault is there still, or a new one; None if it is."""
-    named = {each.check for each in after.found} if after is not None else set()
+    named = {str(each.check) for each in after.found} if after is not None else set[str]()
     if left := sorted(named & FIXED):
         return f"its rows still have {' and '.join(left)}"
-    new = sorted(named - {each.check for each in before.found})
+    new = sorted(named - {str(each.check) for each in before.found})
     return f"its rows would have another fault: {', '.join(new)}" if new else None

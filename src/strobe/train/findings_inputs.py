@@ -44,7 +44,7 @@ def unrequested_episodes(result: TrainResult, _: Thresholds) -> Iterator[Finding
             rule="episodes-not-asked",
             title="The training reads episodes that --dataset.episodes excludes",
             found=f"{found.episodes_asked:,} of {found.episodes_there:,} episodes were asked for; {count:,} others "
-            f"came: {_list_episodes(found.not_asked)}.",
+            f"came: {units.join_names(list(map(str, found.not_asked)), SHOWN)}.",
             why=why,
             do=do,
         )
@@ -57,7 +57,8 @@ def missing(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         yield warning(
             rule="episodes-missing",
             title=f"{count:,} episode{units.plural(count)} never came from the stream",
-            found=f"An epoch ended, and no sample was of episode {_list_episodes(found.never_came)}.",
+            found="An epoch ended, and no sample was of episode "
+            f"{units.join_names(list(map(str, found.never_came)), SHOWN)}.",
             why="The policy learns nothing from them.",
             do="Check that their files in data/ exist.",
         )
@@ -89,7 +90,6 @@ def adapter(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def idle_transforms(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
-    """Image transforms that change no image."""
     found = result.training.trained_on
     if found is not None and found.transforms_idle:
         names = units.join_names(found.transforms_idle)
@@ -115,10 +115,6 @@ def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             "times as wide for the gradient.",
             do="Launch without --gradient_accumulation_steps, and raise --batch_size.",
         )
-
-
-def _list_episodes(episodes: list[int]) -> str:
-    return units.join_names([str(each) for each in episodes], SHOWN)
 
 
 RULES = (statistics, unrequested_episodes, missing, adapter, idle_transforms, accumulation)

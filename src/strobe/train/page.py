@@ -104,7 +104,6 @@ def _limit(training: Training, share: float) -> str:
 
 
 def _straggler_share(training: Training) -> float | None:
-    """Return the share of a step for which others wait for a rank, where it is large, and larger than data's."""
     rank, late = training.straggler or (None, 0.0)
     share = late / rank.step_ms if rank is not None else 0.0
     return share if share > max(MAX_WAITS, training.data_share) else None
@@ -288,9 +287,8 @@ def _input_rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str
     yield from _resumed_rows(found)
     yield "adapter", "none" if found.adapter is None else _adapter(found.adapter)
     names = found.transforms
-    yield "image transforms", "off" if names is None else f"at most {found.transforms_each} of {', '.join(names)}"
-    if found.transforms_idle:
-        yield "image transforms that change nothing", ", ".join(found.transforms_idle)
+    idle = f"; without effect: {', '.join(found.transforms_idle)}" if found.transforms_idle else ""
+    yield "image transforms", "off" if names is None else f"at most {found.transforms_each} of {', '.join(names)}{idle}"
 
 
 def _seen_frames_text(found: TrainedOn) -> str:

@@ -113,9 +113,7 @@ class TrainedOn(Data):
     resumed: Resumed | None = None
     adapter: Adapter | None = None
     transforms: list[str] | None = optional("image transforms in use; None: off")
-    transforms_idle: list[str] = many(
-        "those that return the data set's images unchanged, and change the same images as floating point"
-    )
+    transforms_idle: list[str] = many("those that change no image of the data set, and the same in floating point")
     transforms_each: int = Field(default=0, description="most transforms that an image gets")
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -101,20 +101,19 @@ def load_answer(path: Path | str) -> Answer:
     file = _find(Path(path))
     document = _parse(file)
     _refuse_other_schemas(file, document)
-    kind = _answer_class(file, document.get("study"))
+    kind, gone = _answer_class(file, document.get("study")), list[str]()
     try:
-        return _validate(kind, document)
-    except ValidationError as error:
-        faults = error.errors(include_url=False)
-        if any(fault["type"] != "extra_forbidden" for fault in faults):
-            raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
-    gone = [_drop_field(document, fault["loc"]) for fault in faults]
-    try:
+        try:
+            return _validate(kind, document)
+        except ValidationError as error:
+            faults = error.errors(include_url=False)
+            if any(fault["type"] != "extra_forbidden" for fault in faults):
+                raise
+            gone += [legible(_drop_field(document, fault["loc"])) for fault in faults]
         answer = _validate(kind, document)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
-    names = units.join_names([legible(name) for name in gone], 4)
-    answer.notes.append(f"fields that this version of Strobe does not know were left out: {names}")
+    answer.notes.append(f"fields that this Strobe does not know were left out: {units.join_names(gone, 4)}")
     return answer
 
 
@@ -123,15 +122,15 @@ def _validate(kind: type[Answer], document: dict[str, object]) -> Answer:
     return kind.model_validate_json(json.dumps(document), strict=True)
 
 
-def _drop_field(document: Any, place: Sequence[str | int]) -> str:
+def _drop_field(document: object, place: Sequence[str | int]) -> str:
     """Remove a field of a nested document, if it is there. Return its path."""
-    *around, name = place
-    for step in around:
-        inside = isinstance(document, dict) and step in document
-        known = inside or (isinstance(document, list) and isinstance(step, int) and step < len(document))
-        document = document[step] if known else {}
+    for step in place[:-1]:
+        if isinstance(document, dict):
+            document = document.get(step)
+        elif isinstance(document, list) and isinstance(step, int):
+            document = document[step]
     if isinstance(document, dict):
-        document.pop(name, None)
+        document.pop(place[-1], None)
     return ".".join(str(step) for step in place)
 
 

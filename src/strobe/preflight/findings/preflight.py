@@ -230,8 +230,7 @@ def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     ignored = [each.name for each in loop.learnt.inputs if each.moved < LOOKED]
     cameras = [each.name for each in loop.learnt.inputs if "image" in each.name]
     several = result.wiring.prompt is not None and len(result.wiring.prompt.tasks) > 1
-    ignored = [name for name in ignored if name != "task" or several]
-    if not ignored:
+    if not (ignored := [name for name in ignored if name != "task" or several]):
         return
     poor = loop.whole is not None and loop.whole.explained < WELL
     others = ", ".join(f"{each.name} {each.moved:.2g} σ" for each in loop.learnt.inputs if each.name not in ignored)
@@ -265,21 +264,22 @@ def copies_state(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
 
 def missed_switches(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     loop = result.open_loop
-    for each in loop.learnt.switches if loop is not None and loop.learnt is not None else ():
-        if _is_missed(each) and not gives_one_chunk(loop):
-            rest = [one.explained for one in loop.dimensions if one.name != each.name and one.explained is not None]
-            others = f" R² of the other dimensions: {sum(rest) / len(rest):.2f} (mean)." if rest else ""
-            yield warning(
-                rule="learnt-misses-switch",
-                title=f"The policy misses most changes of {each.name}",
-                found=f"{each.changes} recorded chunks open or close it, and the policy's do in {each.caught} of them; "
-                f"in {each.missed} of {each.episodes} episodes it misses more than half.{others}",
-                why="Such changes are a small part of the rows, so the error over all rows hides them. On the robot "
-                "the hand does not close, or does not let go.",
-                do="Execute fewer actions of each chunk (--policy.n_action_steps), train longer, or give the rows "
-                "around these changes more weight.",
-                evidence={"changes": each.changes, "caught": each.caught},
-            )
+    if loop is None or loop.learnt is None or gives_one_chunk(loop):
+        return
+    for each in filter(_is_missed, loop.learnt.switches):
+        rest = [one.explained for one in loop.dimensions if one.name != each.name and one.explained is not None]
+        others = f" R² of the other dimensions: {sum(rest) / len(rest):.2f} (mean)." if rest else ""
+        yield warning(
+            rule="learnt-misses-switch",
+            title=f"The policy misses most changes of {each.name}",
+            found=f"{each.changes} recorded chunks open or close it, and the policy's do in {each.caught} of them; in "
+            f"{each.missed} of {each.episodes} episodes it misses more than half.{others}",
+            why="Such changes are a small part of the rows, so the error over all rows hides them. On the robot the "
+            "hand does not close, or does not let go.",
+            do="Execute fewer actions of each chunk (--policy.n_action_steps), train longer, or give the rows around "
+            "these changes more weight.",
+            evidence={"caught": each.caught},
+        )
 
 
 def _is_missed(each: Switch) -> bool:
