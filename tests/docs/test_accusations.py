@@ -27,16 +27,16 @@ def titles(tree: ast.AST) -> list[tuple[str, str]]:
     """Each rule, of an f-string its beginning, and the words of its title; of a name those that are assigned to it."""
     named, found = dict[str, str](), list[Any]()
     for node in ast.walk(tree):
-        given: dict[Any, Any] = {each.arg: each.value for each in node.keywords} if isinstance(node, ast.Call) else {}
         if isinstance(node, ast.Assign):
             for name in (each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)):
                 named[name] = " ".join([named.get(name, ""), *texts(node.value)])
         elif isinstance(node, ast.Dict):  # of rules and their titles
-            found += [
-                one for one in zip(node.keys, node.values, strict=True) if one[0] and "-" in "".join(texts(one[0]))
-            ]
-        elif {"rule", "title"} <= given.keys():
-            found.append((given["rule"], given["title"]))
+            found += [(key, title) for key, title in zip(node.keys, node.values, strict=True)
+                      if key is not None and "-" in "".join(texts(key))]  # fmt: skip
+        elif (
+            isinstance(node, ast.Call) and {"rule", "title"} <= (one := {e.arg: e.value for e in node.keywords}).keys()
+        ):
+            found.append((one["rule"], one["title"]))
     return [(ids[0], " ".join([*texts(title), named.get(getattr(title, "id", ""), "")]))
             for rule, title in found if (ids := texts(rule))]  # fmt: skip
 
