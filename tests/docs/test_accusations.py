@@ -33,10 +33,8 @@ def titles(tree: ast.AST) -> list[tuple[str, str]]:
         elif isinstance(node, ast.Dict):  # of rules and their titles
             found += [(key, title) for key, title in zip(node.keys, node.values, strict=True)
                       if key is not None and "-" in "".join(texts(key))]  # fmt: skip
-        elif (
-            isinstance(node, ast.Call) and {"rule", "title"} <= (one := {e.arg: e.value for e in node.keywords}).keys()
-        ):
-            found.append((one["rule"], one["title"]))
+        elif isinstance(node, ast.Call) and {"rule", "title"} <= (by := {e.arg: e.value for e in node.keywords}).keys():
+            found.append((by["rule"], by["title"]))
     return [(ids[0], " ".join([*texts(title), named.get(getattr(title, "id", ""), "")]))
             for rule, title in found if (ids := texts(rule))]  # fmt: skip
 
