@@ -99,7 +99,7 @@ def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
     cores = training.machine_cpu or 0.0
     busy = cores > BUSY_CORES
     if busy:
-        more = f"fewer other programs ({percent(cores)} of the cores are busy: more workers gain little)"
+        more = f"more free cores ({percent(cores)} of them are busy: more workers gain little)"
     if top.name in READS and (top.waiting or 0.0) >= STORAGE_WAIT and not busy:
         why = "Files that come slowly (a network drive, a cold disk), a container's CPU limit and a lock look alike."
         return "slow-storage", why, f"Copy the dataset to a local disk or to /dev/shm, or hide the wait behind {more}."
@@ -256,16 +256,14 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     if (found := result.training.straggler) is not None:
         slowest, late = found
         part, more = _slowest_part(slowest, [rank for rank in all_ranks if rank is not slowest])
-        named = more >= late / 2
+        where = part if more >= late / 2 else "it"
         yield warning(
             rule="straggler",
             title=f"The other ranks wait for rank {slowest.rank}",
             found=f"Its own work takes {ms(slowest.own_ms)} per step, the work of the others "
-            f"{ms(slowest.own_ms - late)}; {'most' if named else 'no part has most'} of the difference"
-            f"{f', {ms(more)}, is in {part}' if named else ''}.",
+            f"{ms(slowest.own_ms - late)}; of the parts {part} differs most, by {ms(more)}.",
             why="Gradients are averaged in every step, so all ranks wait for the slowest.",
-            do=f"Find out why {part if named else 'it'} is slower there: another device, fewer free cores, or slower "
-            "storage.",
+            do=f"Find out why {where} is slower there: another device, fewer free cores, or slower storage.",
             gain=f"up to {percent(late / step_ms)} of the step",
             evidence={"rank": slowest.rank, "gain_share": late / step_ms, "part": part},
         )

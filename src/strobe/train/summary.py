@@ -75,9 +75,8 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str 
     per_second, interval = measure.rate([step.ms for step in steady], config.batch_size * processes)
     step_ms = fmean(step.ms for step in steady)
     kernel_ms, faults = step_kernel_use(recorded)  # other calls of the kernel, such as reads, are not memory's
-    if (faults or 0) < MIN_PAGE_FAULTS:
-        kernel_ms = None
-    kernel = None if kernel_ms is None else min(1.0, kernel_ms / torch.get_num_threads() / step_ms)
+    churns = kernel_ms is not None and (faults or 0) >= MIN_PAGE_FAULTS
+    kernel = min(1.0, (kernel_ms or 0.0) / torch.get_num_threads() / step_ms) if churns else None
     on_device = steady[0].whole.device_ms is not None
     hours = planned_hours(steady, steps, plan)
     training = Training(
