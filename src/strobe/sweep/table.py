@@ -204,7 +204,7 @@ def common_findings(executions: Executions) -> list[Finding]:
         first = fired[0]
         if first.rule not in SAID_BETTER:
             runs = f"In {len(fired)} of {len(results)} runs. One of them: {first.found}"
-            shown.append(first.model_copy(update={"seen": runs, "gain": "", "evidence": {"runs": float(len(fired))}}))
+            shown.append(first.model_copy(update={"found": runs, "gain": "", "evidence": {"runs": float(len(fired))}}))
     return shown
 
 

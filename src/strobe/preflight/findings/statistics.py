@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.core.results import units
-from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.lerobot.processors import RAW
 from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
 
@@ -52,17 +52,16 @@ def missing_normaliser(wiring: Wiring) -> Iterator[Finding]:
 
 
 def other_processors(wiring: Wiring) -> Iterator[Finding]:
-    for make, level in ((warning, "warning"), (info, "info")):
-        if found := [f"{each.place}: {each.found}" for each in wiring.differences if each.level == level]:
-            yield make(
-                rule="processors-differ",
-                title="The processors are not those that LeRobot makes for this config",
-                found=f"{'; '.join(found)}.",
-                why="LeRobot runs what the processors' files say. If they or config.json were edited after the "
-                "training, the policy gets other inputs than it was trained with.",
-                do="Compare both with those of the training run's checkpoint, and use its files.",
-                evidence={"differences": len(found)},
-            )
+    if others := [each for each in wiring.differences if each.level != "danger"]:
+        yield Finding(
+            rule="processors-differ",
+            level="warning" if any(each.level == "warning" for each in others) else "info",
+            title="The processors are not those that LeRobot makes for this config",
+            found=f"{'; '.join(f'{each.place}: {each.found}' for each in others)}.",
+            why="LeRobot runs what the processors' files say. If they or config.json were edited after the training, "
+            "the policy gets other inputs than it was trained with.",
+            do="Compare both with those of the training run's checkpoint, and use its files.",
+        )
 
 
 def statistics_in_weights(wiring: Wiring) -> Iterator[Finding]:
