@@ -14,7 +14,7 @@ some the training data lacks what they should learn; all are looked at on sound 
 Bars: each is named by its rule first or second among the warnings; the sound policies, the demo among them, get none of
 these rules as a warning.
 
-    python benchmarks/learnt.py --work=FOLDER     some ten minutes on two cores; the folder keeps policies and data
+    python benchmarks/learnt.py --work=FOLDER     an hour or two on two cores; the folder keeps policies and data
     python benchmarks/learnt.py --quick           the demo alone, and its two plants
 
 The last line is JSON with every figure.
@@ -39,7 +39,7 @@ from safetensors.torch import load_file, save_file
 
 from strobe.core.demo import CHECKPOINT
 
-EPISODES, TICKS, UNSEEN, STEPS, FRAMES = 40, 32, 16, 1500, 48
+EPISODES, TICKS, UNSEEN, STEPS, FRAMES = 40, 32, 16, 600, 48
 RULES = ("learnt-one-chunk", "learnt-ignores", "learnt-holds-still", "learnt-misses-switch")
 Episodes = Sequence[Ticks]
 

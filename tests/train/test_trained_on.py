@@ -133,8 +133,8 @@ def test_transforms_that_return_bytes_unchanged_are_named(data: Path, as_bytes: 
     class Films(LeRobotDataset):
         """Images as lerobot-train reads those of videos."""
 
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            item = super().__getitem__(index)
+        def __getitem__(self, index: Any) -> Any:
+            item: Any = super().__getitem__(index)
             name = "observation.images.top"
             return item | {name: (item[name] * 255).to(torch.uint8)}
 
