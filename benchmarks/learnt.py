@@ -73,7 +73,7 @@ def fix_gripper(episodes: Episodes) -> list[Ticks]:
 
 @dataclass(frozen=True)
 class Lack:
-    """What a training lacks.
+    """The thing that a training lacks.
 
     Args:
         rule: that names it; None for a sound policy, '' for one of which anything may be said.

@@ -1,4 +1,4 @@
-"""What a policy has learnt: policies by a formula that lack one thing each, and sound ones of which nothing is said."""
+"""The look at a policy's learning: policies by a formula that lack one thing each, and sound ones without a finding."""
 
 from __future__ import annotations
 

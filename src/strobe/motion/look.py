@@ -16,6 +16,7 @@ from strobe.motion.series import Column, Series
 
 LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
 GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
+SHOWN = 4  # joints that a sentence names
 
 
 @dataclass

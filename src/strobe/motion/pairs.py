@@ -8,7 +8,7 @@ import numpy as np
 
 from strobe.core.results import units
 from strobe.motion.episodes import Joints, shift_rows
-from strobe.motion.look import Look, is_enough, medians, split_groups
+from strobe.motion.look import SHOWN, Look, is_enough, medians, split_groups
 from strobe.motion.results import Oddity
 
 # An arm's moves are smooth, so its steps correlate over some ticks: 0.6 by chance needs two moves, seen in one episode
@@ -26,7 +26,6 @@ LONGEST_S = 1.0  # a state that stands longer while its action moves is no servo
 FIXED = 1e-4  # share of a joint's range: no encoder is so fine that a moving joint stays within it
 PILE = 0.005  # share of the rows at the very end of the range
 SURE = 0.6  # mean correlation over the joints by which a delay is read
-SHOWN = 4  # joints that are named
 AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 TICKS = 1.5  # a camera or a bus read more or less makes a tick
 

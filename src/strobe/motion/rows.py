@@ -10,7 +10,7 @@ from strobe.core.results import units
 from strobe.lerobot.datasets.fault import format_episodes
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.lerobot.datasets.results import APART
-from strobe.motion.look import Look, is_enough, medians, split_groups
+from strobe.motion.look import SHOWN, Look, is_enough, medians, split_groups
 from strobe.motion.results import Oddity, Trace
 from strobe.motion.series import cut
 
@@ -20,7 +20,6 @@ MOVES = 0.02  # share of the usual range: the least that a dimension moves in an
 PART_S = 1.0  # two hands never make the same numbers for so long
 DISTINCT = 0.5  # share of the rows of such a part that differ from one another: an arm that stands repeats itself
 HELD = 0.4  # share of the steps during motion that are none: a loop that reads each second row has half
-SHOWN = 4  # joints that are named
 RARE = 0.1  # that share in the other episodes
 
 

@@ -1,4 +1,4 @@
-"""What a policy has learnt, from its chunks on recorded frames: what moves them, and which changes they make.
+"""A look at a policy's chunks on recorded frames: the inputs that move them, and the changes that they make.
 
 All predictions on a frame are made with the same noise, so what another frame's camera, state or prompt changes is the
 effect of that input alone.

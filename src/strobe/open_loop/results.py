@@ -33,7 +33,7 @@ class PairedError(Data):
 
 
 class InputEffect(Data):
-    """What an input moves: the change of the actions where it is another frame's, with the same noise."""
+    """The effect of an input: the change of the actions where it is another frame's, with the same noise."""
 
     name: str = Field(description="the data set's name of the camera or state, or task")
     moved: Finite = Field(description="σ: root mean square of the change")
@@ -53,7 +53,7 @@ class Switch(Data):
 
 
 class Learnt(Data):
-    """What the policy's chunks on recorded frames show."""
+    """The measures of a policy's chunks on recorded frames."""
 
     spread: Finite | None = optional("σ: how much its chunks differ from frame to frame")
     recorded_spread: Finite | None = optional("σ: how much the recorded chunks of these frames differ")

@@ -145,12 +145,12 @@ class ServerAnswer(Answer):
 
     @property
     def empty_ms(self) -> float | None:
-        """What the ways of a call take without data, in milliseconds; None if no ping was answered."""
+        """The milliseconds that a call's ways take without data; None if no ping was answered."""
         return None if self.ping is None else PROTOCOLS[self.protocol].ways * self.ping.summary.median
 
     @property
     def network_ms(self) -> float | None:
-        """What pings and bytes explain of the time that the server's own clock does not; None if that is not known.
+        """The milliseconds of the network that pings and bytes explain; None if they are not known.
 
         Where the bytes were not measured it is the whole of that time, if pings explain most of it.
         """

@@ -51,9 +51,11 @@ def write_copy(root: Path, target: Path, truth: DataTruth, rows: Mapping[str, np
 
 
 def _replace_rows(target: Path, rows: Mapping[str, np.ndarray]) -> list[str]:
+    if not rows:
+        return []
     read = recording.read(target)
     numbers = read_numbers(read)
-    for file in dict.fromkeys(read.data_file(each) for each in read.chosen) if rows else ():
+    for file in dict.fromkeys(read.data_file(each) for each in read.chosen):
         table = parquet.read_table(target / file)
         own = table["episode_index"].to_numpy()
         for name, values in rows.items():
@@ -65,7 +67,7 @@ def _replace_rows(target: Path, rows: Mapping[str, np.ndarray]) -> list[str]:
             column = pa.ListArray.from_arrays(offsets, new.ravel()).cast(table.schema.field(at).type)
             table = table.set_column(at, table.schema.field(at), column)
         parquet.write_table(table, target / file)
-    for path in sorted((target / recording.EPISODES).rglob("*.parquet")) if rows else ():
+    for path in sorted((target / recording.EPISODES).rglob("*.parquet")):
         table = parquet.read_table(path)
         for name, values in rows.items():
             found = [compute_statistics(values[numbers.episode == each]) for each in table["episode_index"].to_pylist()]
