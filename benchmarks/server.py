@@ -155,7 +155,7 @@ class Kind:
     inference: str = "network and server"
 
 
-_OPENPI, _GROOT = "strobe.servers.protocols.openpi.OpenpiWire", "strobe.servers.protocols.groot.GrootWire"
+_OPENPI, _GROOT = "strobe.servers.protocols.openpi.OpenpiWire", "strobe_zoo.groot_server.GrootWire"
 _LEROBOT, _MESSAGES = "strobe.servers.protocols.lerobot.LerobotWire", "strobe.servers.protocols.lerobot_messages"
 KINDS = {
     "openpi": Kind("support.servers.openpi_server", _OPENPI, _OPENPI, "network", "server"),

@@ -272,7 +272,7 @@ def _read_actions(file: Path) -> Any:
 
 
 def _message(folder: Path) -> Path:
-    from strobe.servers.protocols.groot import encode
+    from strobe_zoo.groot_server import encode
 
     keys = {"modality_keys": ["arm"], "delta_indices": [0]}
     modality = {"__ModalityConfig_class__": True, "as_json": json.dumps(keys)}
@@ -282,10 +282,11 @@ def _message(folder: Path) -> Path:
 
 
 def _read_message(file: Path) -> Any:
-    from strobe.servers.protocols import groot, openpi
+    from strobe.servers.protocols import openpi
+    from strobe_zoo import groot_server
 
     openpi.decode(file.read_bytes())
-    return len(groot.decode(file.read_bytes()))
+    return len(groot_server.decode(file.read_bytes()))
 
 
 KINDS: dict[str, Kind] = {

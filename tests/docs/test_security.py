@@ -23,9 +23,10 @@ from strobe.evaluate import episode_log
 from strobe.export import exported, prompt
 from strobe.loops import event_log
 from strobe.preflight.wiring.read import read_wiring
-from strobe.servers.protocols import groot, lerobot_messages, wire
+from strobe.servers.protocols import lerobot_messages, wire
 from strobe.sweep import grid
 from strobe.traces import occupancy, trace_file
+from strobe_zoo import groot_server
 
 HERE = "tests/docs/test_security.py"
 RECORDINGS, MESSAGES = "tests/rollout/test_damaged_recording.py", "tests/servers/test_lerobot_messages.py"
@@ -117,8 +118,8 @@ def test_sizes_are_those_in_force() -> None:
         f"{grid.MOST_YAML // mebi} MiB of a sweep", f"{episode_log.MOST_BYTES // mebi} MiB of an episode log",
         f"{event_log.MOST_UNPACKED[1] // mebi} MiB, and its lines have up to {event_log.LONGEST // mebi} MiB",
         f"has up to {wire.MESSAGE_BYTES // mebi} MiB", f"tensors take up to {lerobot_messages.MOST_MADE // mebi} MiB",
-        f"up to {lerobot_messages.MOST_NUMBERS:,} numbers", f"an observation of {groot.MOST_ASKED // mebi} MiB",
-        f"name {groot.MOST_LISTED:,} parts", f"noise has up to {exported.MOST_DRAWN:,} numbers",
+        f"up to {lerobot_messages.MOST_NUMBERS:,} numbers", f"an observation of {groot_server.MOST_ASKED // mebi} MiB",
+        f"name {groot_server.MOST_LISTED:,} parts", f"noise has up to {exported.MOST_DRAWN:,} numbers",
         f"its prompt up to {prompt.MOST:,} tokens",
     ):  # fmt: skip
         assert words in said

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.core.errors import UserError
-from strobe.servers.protocols.groot import ArrayForm, GrootWire, Modality, decode, encode
 from strobe.servers.protocols.observations import ObservationOptions, Source
+from strobe_zoo.groot_server import ArrayForm, GrootWire, Modality, decode, encode
 
 NUMBERS = arrays.arrays(
     st.sampled_from(["|u1", "<f4", "<f8", "<i8", "|b1", "<f2"]), arrays.array_shapes(min_dims=0, min_side=0)

@@ -11,6 +11,7 @@ from strobe.core.kinds import advise, document
 from strobe.core.results.data import Interval
 from strobe.train.results import (
     Adapter,
+    Gradients,
     LoaderPart,
     LoaderWorker,
     Rank,
@@ -72,9 +73,10 @@ def stalled_result(cause: str, hours: float | None = None) -> TrainResult:
     )
 
 
-def input_result(**more: Any) -> TrainResult:
-    """Trained on 3 episodes, as its flags say unless said otherwise."""
-    return training_result(trained_on=TrainedOn(dataset="local/arm", episodes_there=3, samples_per_step=8, **more))
+def input_result(gflop: dict[str, float] | None = None, **more: Any) -> TrainResult:
+    """Trained on 3 episodes, as its flags say unless said otherwise; ``gflop``: of a step, by dtype."""
+    trained_on = TrainedOn(dataset="local/arm", episodes_there=3, samples_per_step=8, **more)
+    return training_result(trained_on=trained_on, mfu=Utilisation(gflop=gflop) if gflop else None)
 
 
 def adapter_result(**more: Any) -> TrainResult:
@@ -85,8 +87,8 @@ def adapter_result(**more: Any) -> TrainResult:
 
 RESUMED = Resumed(checkpoint="000100", step=100)
 DECODING, STORED = part("video decoding", 0.4), [part("video decoding", 0.9, 0.8), part("collate", 0.1)]
-FROZEN = {"forward": 70.0, "forward/encoder": 50.0, "backward": 30.0, "backward/backbone": 15.0}
 LOW = Utilisation(share=0.1, passes_share=0.12, least_ms=10.0, gflop={"float32": 4.0})
+HALF, MIXED, LOW_FLOP = {"float32": 3.0, "bfloat16": 1.0}, {"float32": 1.0, "bfloat16": 9.0}, {"float32": 4.0}
 HOST = {"data": 0.02, "compute": 0.6, "host": 0.38, "interruptions": 0.0}
 
 
@@ -106,8 +108,6 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "a worker that is always slow": ("slow-worker", starved_result(
             loader=[worker(0, fastest=70), worker(1, 200.0, fastest=190)])),
         "no workers": ("loads-itself", starved_result(workers=0, loader=[])),
-        "the forward": ("slow-forward", training_result(FROZEN)),
-        "the forward of a part that is frozen": ("", training_result(FROZEN, share=0.3)),
         "the optimizer": ("slow-optimizer", training_result({"optimizer": 45.0})),
         "a low MFU": ("low-mfu", training_result(mfu=LOW)),
         "a low MFU while the steps wait": ("slow-decoding", starved_result(mfu=LOW)),
@@ -139,6 +139,14 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "an adapter of which nothing is known": ("", adapter_result(not_judged=4)),
         "an adapter that is not applied": ("adapter-not-applied", adapter_result(applied=False, layers=0)),
         "accumulation": ("accumulation-ignored", input_result(accumulation=4)),
+        "AMP that the products did not run in": ("precision-not-used", input_result(HALF, precision="bf16")),
+        "use_amp that LeRobot ignores": ("precision-not-used", input_result(LOW_FLOP, precision="no", amp_asked=True)),
+        "AMP in which a tenth stays wide": ("", input_result(MIXED, precision="bf16")),
+        "no AMP": ("", input_result(LOW_FLOP, precision="no")),
+        "weights without a gradient": ("no-gradient", input_result(gradients=Gradients(trained=100, without=40,
+                                                                                       modules=["model.head"]))),
+        "a bias without a gradient": ("no-gradient", input_result(gradients=Gradients(trained=1000, without=1,
+                                                                                      modules=["model.head.bias"]))),
         "a transform without effect": (
             "transforms-idle", input_result(transforms=["noise", "hue"], transforms_idle=["noise"])),
         "workers that start at once": ("", input_result(startup_ms=100)),

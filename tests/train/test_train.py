@@ -146,10 +146,6 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     if unwanted:  # a busy machine starves a loader once; a rule that is wrong fires again
         unwanted &= rules(advise(run_training(dataset, tmp_path / "again", steps=FEW).result))
     assert not unwanted
-    # The rule adds up all steps, of which a busy machine holds up some; half of them it leaves alone.
-    both = [next(c for c in step.components if c.path == [way, "backbone"]) for way in ("forward", "backward")]
-    forward, backward = (median(part.values) for part in both)
-    assert forward < 1.5 * backward, "nothing for slow-forward to name"
     data: Any = torch.utils.data
     assert "_worker_loop" in repr(data._utils.worker._worker_loop)
     assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
@@ -189,23 +185,10 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     monkeypatch.setattr(
         _MapDatasetFetcher, "fetch", slow_down(_MapDatasetFetcher.fetch, step_pauses(4, least=0.5), mine)
     )
-    # The first step takes long, and hides the first pause: that one step in two waits must show without it.
     result = run_training(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=20).result
     assert rules(advise(result)) & CAUSES == {"slow-worker"}
     finding = next(f for f in advise(result) if f.rule == "slow-worker")
     assert "worker 1 takes" in finding.found
-    assert any(stall.cause == "one step in 2" for stall in result.training.stalls)
-
-
-@pytest.mark.matrix
-def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, step_pauses):
-    from lerobot.policies.act.modeling_act import ACTEncoder
-
-    monkeypatch.setattr(ACTEncoder, "forward", slow_down(ACTEncoder.forward, step_pauses(1, least=0.3)))
-    result = run_training(dataset, tmp_path / "out", steps=FEW).result
-    assert rules(advise(result)) & {*CAUSES, "slow-forward", "slow-optimizer"} == {"slow-forward"}
-    titles = [f.title for f in advise(result) if f.rule == "slow-forward"]
-    assert any(title.startswith("encoder takes") for title in titles)
 
 
 @pytest.mark.matrix

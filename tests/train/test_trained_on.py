@@ -25,7 +25,7 @@ TINY = (
     "--policy.n_encoder_layers=1", "--policy.dim_feedforward=16", "--batch_size=4",
 )  # fmt: skip
 OURS = {"statistics-of-other-data", "episodes-not-asked", "episodes-missing", "adapter-idle", "adapter-not-applied",
-        "accumulation-ignored"}  # fmt: skip
+        "accumulation-ignored", "no-gradient", "precision-not-used"}  # fmt: skip
 
 
 def record_dataset(root: Path, shift: float) -> Path:
@@ -117,6 +117,37 @@ def test_a_stream_that_ignores_the_episodes_is_told_from_files_that_do_not(data,
     assert fired == {"episodes-not-asked", "accumulation-ignored"}
     assert (found.not_asked, found.frames_distinct, found.accumulation) == ([1, 2], 24, 4)
     assert found.never_came == [], "an epoch has 24 frames, and the seventh batch is of the second"
+
+
+COUNTED = 4  # steps: the least of which one is counted
+
+
+def test_a_part_that_gets_no_gradient_and_arithmetic_in_another_dtype_are_named(data, tmp_path, monkeypatch):
+    from lerobot.policies.act.modeling_act import ACT
+
+    half = (*TINY, "--policy.use_amp=true")
+    sound, unwanted, page = read_answer(run_training(data, tmp_path / "ok", *half, steps=COUNTED, workers=0).result)
+    assert (sound.precision, unwanted) == ("bf16", set())
+    assert sound.gradients is not None
+    assert sound.gradients.without == 0 < sound.gradients.trained
+    assert "in bfloat16" in page
+
+    make, forward = ACT.__init__, ACT.forward
+
+    def make_detached(self: Any, *args: Any) -> None:
+        make(self, *args)
+        self.encoder_robot_state_input_proj.register_forward_hook(lambda _, __, output: output.detach())
+
+    def run_without_autocast(*args: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return forward(*args)
+
+    monkeypatch.setattr(ACT, "__init__", make_detached)
+    monkeypatch.setattr(ACT, "forward", run_without_autocast)
+    found, fired, _ = read_answer(run_training(data, tmp_path / "bad", *half, steps=COUNTED, workers=0).result)
+    assert fired == {"no-gradient", "precision-not-used"}
+    assert found.gradients is not None
+    assert found.gradients.modules == ["model.encoder_robot_state_input_proj"]
 
 
 @pytest.mark.parametrize("as_bytes", [True, False])

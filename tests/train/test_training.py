@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from strobe.core.timeline.timeline import Section
 from strobe.train import figures as training
 from strobe.train.figures import loader_parts, loader_workers
 
-NAMES = training.Names("wait", "epoch", ("forward", "backward"), ("checkpoint",))
 PLAN = training.Plan(1000, {"checkpoint": 100})
 
 
@@ -27,8 +25,8 @@ def step(at_ms, wait=1.0, forward=5.0, backward=10.0, checkpoint=0.0, epoch=0.0,
             now += ms
 
     start = now
-    add("epoch", epoch, "data")
-    add("wait", wait, "data")
+    add(training.EPOCH, epoch, "data")
+    add(training.WAIT, wait, "data")
     parts.insert(0, Section("data", ("step", "data"), int(start * 1e6), int(now * 1e6), "main"))
     add("forward", forward)
     add("backward", backward)
@@ -42,13 +40,13 @@ def steps(waits, **parts):
 
 
 def test_shares_are_those_of_the_sections_and_add_up():
-    found = training.shares(steps([4.0] * 5), NAMES)
+    found = training.shares(steps([4.0] * 5))
     assert found == pytest.approx({"data": 4 / 20, "compute": 15 / 20, "interruptions": 0.0, "host": 1 / 20})
 
 
 @given(st.lists(st.floats(0.5, 100), min_size=1, max_size=20), st.floats(0.5, 50), st.floats(0.5, 50))
 def test_shares_always_add_up_to_one(waits, forward, checkpoint):
-    found = training.shares(steps(waits, forward=forward, checkpoint=checkpoint), NAMES)
+    found = training.shares(steps(waits, forward=forward, checkpoint=checkpoint))
     assert sum(found.values()) == pytest.approx(1)
     assert all(share >= 0 for share in found.values())
 
@@ -57,7 +55,7 @@ def test_each_stall_is_told_with_what_it_costs_the_planned_training():
     run = steps([500.0, *[1.0] * 19])
     run[10] = step(10_000, wait=61.0, epoch=40.0)
     run[15] = step(15_000, checkpoint=80.0)
-    found = {stall.cause: stall for stall in training.stalls(run, NAMES, 1, PLAN)}
+    found = {stall.cause: stall for stall in training.stalls(run, PLAN)}
     assert set(found) == {"first batch", "start of an epoch", "checkpoint"}
     assert found["first batch"].each_ms == pytest.approx(499)
     assert found["first batch"].planned_hours is None
@@ -67,28 +65,7 @@ def test_each_stall_is_told_with_what_it_costs_the_planned_training():
 
 
 def test_a_steady_run_has_no_stalls():
-    assert training.stalls(steps([1.0] * 30), NAMES, 4, PLAN) == []
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_workers_that_hand_over_in_turn_are_recognised(workers):
-    random = np.random.default_rng(0)
-    waits = [40.0 + random.random() if i % workers == 1 else 1.0 + random.random() for i in range(10 * workers)]
-    turn = training.every_nth(waits, range(1, len(waits)), workers)
-    assert turn is not None
-    assert turn.remainder == 1
-    assert turn.usual == pytest.approx(1.5, abs=0.5)
-    causes = {stall.cause for stall in training.stalls(steps(waits), NAMES, workers, PLAN)}
-    assert f"one step in {workers}" in causes
-
-
-def test_waits_without_a_turn_show_none():
-    random = np.random.default_rng(0)
-    waits = list(random.exponential(10.0, 60))
-    assert training.every_nth(waits, range(1, 60), 4) is None
-    assert training.every_nth(waits, range(1, 60), 1) is None
-    assert training.every_nth([3.0] * 60, range(1, 60), 4) is None, "all alike"
-    assert training.every_nth(waits, range(1, 6), 4) is None, "too few"
+    assert training.stalls(steps([1.0] * 30), PLAN) == []
 
 
 @given(st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=60), st.integers(1, 64))

@@ -13,17 +13,15 @@ from strobe.core.results.data import Interval
 from strobe.core.timeline.timeline import Section
 from strobe.train.results import LoaderPart, LoaderWorker, Stall
 
-SURE = 0.01  # level of the tests below
-
-
-@dataclass(frozen=True)
-class Names:
-    """Names of a training loop's sections, by the role that they play here."""
-
-    wait: str
-    epoch: str
-    compute: tuple[str, ...]
-    interruptions: tuple[str, ...]
+# Names of the sections of a training's loop.
+DATA, WAIT, EPOCH, TRANSFER = "data", "wait for the loader", "start of an epoch", "to the device"
+FLOATS, PREPROCESSING = "images to floats", "preprocessing"
+FORWARD, BACKWARD, CLIPPING = "forward", "backward", "gradient clipping"
+OPTIMIZER, SCHEDULER = "optimizer", "scheduler"
+OTHERS = "wait for other ranks"
+LOGGING, EVALUATION, ROLLOUTS, CHECKPOINT = "logging", "evaluation", "environment evaluation", "checkpoint"
+COMPUTE = (FORWARD, BACKWARD, CLIPPING, OPTIMIZER, SCHEDULER, "policy update")
+INTERRUPTIONS = (CHECKPOINT, EVALUATION, ROLLOUTS)
 
 
 @dataclass(frozen=True)
@@ -39,21 +37,21 @@ def part_ms(steps: Sequence[Iteration], name: str, *, depth: int = 1) -> list[fl
     return [sum(part.ms for part in step.parts if part.name == name and len(part.path) == depth + 1) for step in steps]
 
 
-def waits(steps: Sequence[Iteration], names: Names) -> list[float]:
+def waits(steps: Sequence[Iteration]) -> list[float]:
     """Milliseconds that each step waited for its batch."""
-    starting = part_ms(steps, names.epoch, depth=2)
-    return [a + b for a, b in zip(part_ms(steps, names.wait, depth=2), starting, strict=True)]
+    starting = part_ms(steps, EPOCH, depth=2)
+    return [a + b for a, b in zip(part_ms(steps, WAIT, depth=2), starting, strict=True)]
 
 
-def shares(steps: Sequence[Iteration], names: Names) -> dict[str, float]:
+def shares(steps: Sequence[Iteration]) -> dict[str, float]:
     """'data', 'compute', 'interruptions' and 'host' (all else) as shares of ``steps``, which add up to 1."""
     whole = sum(step.ms for step in steps)
     if whole <= 0:
         return {}
     shares = {
-        "data": sum(waits(steps, names)) / whole,
-        "compute": sum(sum(part_ms(steps, name)) for name in names.compute) / whole,
-        "interruptions": sum(sum(part_ms(steps, name)) for name in names.interruptions) / whole,
+        "data": sum(waits(steps)) / whole,
+        "compute": sum(sum(part_ms(steps, name)) for name in COMPUTE) / whole,
+        "interruptions": sum(sum(part_ms(steps, name)) for name in INTERRUPTIONS) / whole,
     }
     shares["host"] = max(0.0, 1 - sum(shares.values()))
     return shares
@@ -77,14 +75,14 @@ def rate(step_ms: Sequence[float], samples: int) -> tuple[float, Interval | None
     return 1e3 * samples / mean, Interval(low=1e3 * samples / slowest, high=1e3 * samples / fastest)
 
 
-def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -> list[Stall]:
+def stalls(steps: Sequence[Iteration], plan: Plan) -> list[Stall]:
     """Why some steps took longer than others, the costliest cause first; ``steps`` are all, warm-up too."""
     if not steps:
         return []
     whole = sum(step.ms for step in steps)
-    waited = waits(steps, names)
+    waited = waits(steps)
     usual = median(waited)
-    begins = [any(part.name == names.epoch for part in step.parts) for step in steps]
+    begins = [any(part.name == EPOCH for part in step.parts) for step in steps]
     stalls = []
 
     def add(cause: str, each: list[float], planned: float | None, sentence: str) -> None:
@@ -114,51 +112,14 @@ def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -
             many,
             "each epoch begins with {ms} of waiting: nothing is prefetched across epochs",
         )
-    for name in names.interruptions:
+    for name in INTERRUPTIONS:
         each = [ms for ms in part_ms(steps, name) if ms > 0]
         if each:
             every = plan.every.get(name, 0)
             planned = plan.steps / every if every else 1.0
             often = f"every {every:,} steps" if every else "once"
             add(name, each, planned, f"{name} takes {{ms}}, {often}")
-    quiet = [i for i in range(1, len(steps)) if not begins[i]]
-    if (turn := every_nth(waited, quiet, workers)) is not None:
-        late = [waited[i] - turn.usual for i in quiet if i % workers == turn.remainder]
-        each = [max(0.0, ms) for ms in late]
-        add(
-            f"one step in {workers}",
-            each,
-            plan.steps / workers,
-            f"one step in {workers} waits {{ms}} longer than the others: the {workers} workers deliver their batches "
-            "in turn, and together they are too slow",
-        )
     return sorted(stalls, key=lambda stall: -stall.share)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Which steps wait longest, counted modulo the workers, and what the others wait (milliseconds)."""
-
-    remainder: int
-    usual: float
-
-
-def every_nth(waited: Sequence[float], considered: Sequence[int], workers: int) -> Turn | None:
-    """Whether one step in ``workers`` waits longer than the others; None if these waits do not show it.
-
-    By Kruskal and Wallis's test on the remainders, and only where the longest is at least twice the others' mean.
-    """
-    from scipy import stats
-
-    groups = [[waited[i] for i in considered if i % workers == k] for k in range(workers)] if workers > 1 else []
-    if not groups or min(map(len, groups)) < 4 or len({round(w, 6) for group in groups for w in group}) < 2:
-        return None
-    means = [fmean(group) for group in groups]
-    worst = max(range(workers), key=lambda k: means[k])
-    usual = fmean(value for k, group in enumerate(groups) if k != worst for value in group)
-    if means[worst] < 2 * usual or float(stats.kruskal(*groups).pvalue) >= SURE:
-        return None
-    return Turn(worst, usual)
 
 
 WHOLES = ("batch", "sample")  # sections whose own time is no part's

@@ -20,7 +20,6 @@ SLOW_WORKER = 1.5  # × the other workers' time for a batch
 STORAGE_WAIT = 0.5  # share of a part of loading without CPU time: it waits for storage …
 BUSY_CORES = 0.75  # … unless the machine's cores are busier than this: then it waits for them
 MAX_EPOCH_STARTS = 0.05  # share of a training
-SLOW_FORWARD = 1.5  # × the backward pass, which has twice the arithmetic
 MAX_OPTIMIZER = 0.4
 MAX_CHECKPOINTS = 0.05  # share of the planned training
 MAX_EVALUATIONS = 0.2  # share of the planned training
@@ -137,33 +136,6 @@ def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
                 "waiting costs.",
                 gain=f"up to {percent(stall.share)} of the run",
                 evidence={"gain_share": stall.share},
-            )
-
-
-def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
-    step = _step(result)
-    if step is None or (step.traits.trained_share or 0) < 0.9:
-        return  # what is frozen has no backward pass
-    whole = sum(step.samples.values)
-    if whole <= 0:
-        return
-    back = {tuple(c.path[1:]): sum(c.values) for c in step.components if c.path[0] == "backward" and not c.other}
-    for part in step.components:
-        below, steps = tuple(part.path[1:]), len(part.values)
-        if part.path[0] != "forward" or part.other or len(below) != 1 or below not in back:
-            continue
-        took, gradient = sum(part.values), back[below]
-        excess = (took - gradient / 2) / whole
-        if excess >= thresholds.big_part / 2 and took >= SLOW_FORWARD * gradient:
-            yield warning(
-                rule="slow-forward",
-                title=f"{part.name} takes longer forward than backward",
-                found=f"{ms(took / steps)} forward and {ms(gradient / steps)} backward per step.",
-                why="A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes "
-                "longer, it does work that no gradient goes through: Python loops, copies, waiting.",
-                do="See the functions with --python_profile=cprofile, or the part's own parts with --depth=2.",
-                gain=f"about {percent(excess)} of the step, if the forward pass took half of the backward (computed)",
-                evidence={"gain_share": excess},
             )
 
 
@@ -354,7 +326,6 @@ RULES = (
     losses,
     data,
     epochs,
-    forward,
     optimizer,
     utilisation,
     interruptions,

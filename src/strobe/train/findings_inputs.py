@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.findings.view import percent
 from strobe.core.results import units
-from strobe.core.results.finding import Finding, warning
+from strobe.core.results.finding import Finding, info, warning
 from strobe.train.results import TrainResult
 
 FAR = 0.1  # a statistic that lies farther off is of other data; in the data's own spread
-MAX_STARTUP = 0.2  # share of the recorded steps
-SHOWN = 6  # episodes that are named
+SHOWN = 6  # episodes, or modules, that are named
+MOST_IN_FULL = 0.5  # share of the FLOP of the products that may run in float32 where half the width was asked for
+MOST_IDLE = 0.01  # share of the trained weights
 AS_IF_UNTRAINED = "The training begins at the base policy, as if the adapter had never been trained."
 
 
@@ -103,6 +105,43 @@ def idle_transforms(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         )
 
 
+def precision(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """Mixed precision that was asked for, and that the products of a step did not run in."""
+    found, mfu = result.training.trained_on, result.training.mfu
+    if found is None or mfu is None or found.precision is None or not (whole := sum(mfu.gflop.values())):
+        return
+    asked = found.precision if found.precision != "no" else "policy.use_amp=true" if found.amp_asked else None
+    full = mfu.gflop.get("float32", 0.0) / whole
+    if asked is not None and full > MOST_IN_FULL:
+        yield warning(
+            rule="precision-not-used",
+            title=f"{asked} was asked for, and {percent(full)} of the products run in float32",
+            found=f"By FLOP, in a forward and a backward pass that were counted. accelerate's mixed precision is "
+            f"'{found.precision}'.",
+            why="LeRobot takes the precision of a policy that has the setting dtype from it, and ignores use_amp. "
+            "Or the policy turns autocast off within.",
+            do="Set --policy.dtype=bfloat16 if the policy has it. Else look where the policy casts its inputs to "
+            "float32.",
+        )
+
+
+def gradients(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    found = result.training.trained_on.gradients if result.training.trained_on is not None else None
+    if found is not None and found.without:
+        share = found.without / found.trained
+        make = warning if share >= MOST_IDLE else info
+        yield make(
+            rule="no-gradient",
+            title=f"{percent(share)} of the trained weights got no gradient",
+            found=f"After a backward pass, tensors of {found.without:,} of {found.trained:,} trained weights had no "
+            f"gradient, or one of zeros alone: {units.join_names(found.modules, SHOWN)}.",
+            why="The optimizer holds them and does not change them, but for weight decay. A step was looked at: a part "
+            "that is used in some steps alone looks alike.",
+            do="If they should learn, look for a detach, a no_grad or an unused output on the way to the loss. Else "
+            "freeze them (requires_grad=False): the optimizer's memory for them is free then.",
+        )
+
+
 def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     found = result.training.trained_on
     if found is not None and found.accumulation > 1:
@@ -117,4 +156,4 @@ def accumulation(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-RULES = (statistics, unrequested_episodes, missing, adapter, idle_transforms, accumulation)
+RULES = (statistics, unrequested_episodes, missing, adapter, idle_transforms, precision, gradients, accumulation)

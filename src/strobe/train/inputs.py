@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from strobe.core.json_text import parse_json
 from strobe.lerobot.processors import READ
-from strobe.train.results import Adapter, Resumed
+from strobe.train.results import Adapter, Gradients, Resumed
 
 # Settings that differ between a run and the one that continues it, and say nothing of what either trains on.
 _ITS_OWN = ("resume", "output_dir", "checkpoint_path", "policy.pretrained_path", "reward_model.pretrained_path")
@@ -28,6 +28,8 @@ class Inputs:
         seen: for each recorded step the indices of its frames and of their episodes, both (batch,).
         accumulation: gradient accumulation that accelerate was given, in batches.
         precision: mixed precision as accelerate has it: 'no', 'bf16', 'fp16'; None before the first backward pass.
+        rate: the learning rate that LeRobot logged for the last recorded step; None before one.
+        gradients: after the backward pass of the step whose FLOP are counted; None if none was.
         normalises: whether a normaliser was seen.
         off: feature → the farthest that a statistic in use lies from the dataset's, in the dataset's own spread.
         not_compared: features whose statistics have another shape than the dataset's.
@@ -36,6 +38,8 @@ class Inputs:
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     accumulation: int = 1
     precision: str | None = None
+    rate: float | None = None
+    gradients: Gradients | None = None
     normalises: bool = False
     off: dict[str, float] = field(default_factory=dict)
     not_compared: list[str] = field(default_factory=list)
@@ -68,6 +72,18 @@ class Inputs:
                     self.not_compared.append(name)
                 elif found > 0:
                     self.off[name] = found
+
+    def look_at_gradients(self, policy: nn.Module) -> None:
+        """Note which trained weights have no gradient after a backward pass, or one of zeros alone."""
+        trained = {name: weights for name, weights in policy.named_parameters() if weights.requires_grad}
+        idle = {name for name, weights in trained.items() if weights.grad is None or not weights.grad.any()}
+        moved = {place for name in trained.keys() - idle for place in _places(name)}
+        outermost = (next(place for place in _places(name) if place not in moved) for name in idle)
+        self.gradients = Gradients(
+            trained=sum(weights.numel() for weights in trained.values()),
+            without=sum(trained[name].numel() for name in idle),
+            modules=sorted(set(outermost)),
+        )
 
     def look_at_adapter(self, policy: nn.Module, config: Any) -> None:
         """Note a PEFT adapter, and whether the weights with it differ from the base's.
@@ -142,6 +158,12 @@ def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _text(config: Mapping[str, Any], name: str) -> str:
     return json.dumps(config[name], default=str)[:120] if name in config else "not there"
+
+
+def _places(name: str) -> list[str]:
+    """Return the modules that a parameter lies in, the outermost first, and then its own name."""
+    steps = name.split(".")
+    return [".".join(steps[:end]) for end in range(1, len(steps) + 1)]
 
 
 _NO_ADAPTER = object()

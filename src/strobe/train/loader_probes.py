@@ -71,16 +71,6 @@ def worker_main(*args: object) -> None:
     _torch_loop(*given.args)
 
 
-def use_worker_main() -> Callable[[], None]:
-    """Let DataLoaders start their workers with `worker_main`. Returns what undoes it."""
-    torch_worker._worker_loop = worker_main
-
-    def undo() -> None:
-        torch_worker._worker_loop = _torch_loop
-
-    return undo
-
-
 def _naming_the_file(inner: Call, _: Hook, __: bool) -> Call:
     @functools.wraps(inner)
     def call(video_path: Any, *args: Any, **kwargs: Any) -> Any:

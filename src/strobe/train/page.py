@@ -247,7 +247,7 @@ def _ranks(ranks: Sequence[Rank]) -> Table:
     return Table(columns, rows)
 
 
-CHANGES_SHOWN = 12
+CHANGES_SHOWN, MODULES_SHOWN = 12, 6
 _INPUTS: Columns[tuple[str, str]] = [words("Input", lambda row: row[0]), words("In this training", lambda row: row[1])]
 _ABOUT_INPUTS = "Episodes, their order and the first batch are those of the recorded steps of this process."
 
@@ -282,7 +282,18 @@ def _input_rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str
             "not measured" if rate is None else f"{rate:,.0f} samples/s, if nothing makes them wait",
         )
     if found.precision is not None:
-        yield "mixed precision (AMP)", "off" if found.precision == "no" else found.precision
+        ran = training.mfu.gflop if training.mfu is not None else {}
+        shares = ", ".join(f"{units.percent(part / sum(ran.values()))} in {name}" for name, part in ran.items())
+        used = f"; products: {shares}" if shares else ""
+        yield "mixed precision (AMP)", ("off" if found.precision == "no" else found.precision) + used
+    if found.learning_rate is not None:
+        yield "learning rate", units.number(found.learning_rate, 3)
+    if (gradients := found.gradients) is None:
+        yield "gradients", "not judged"
+    else:
+        share = units.percent(gradients.without / max(1, gradients.trained))
+        of = f": {units.join_names(gradients.modules, MODULES_SHOWN)}" if gradients.modules else ""
+        yield "gradients", f"none, or zeros, for {share} of the {gradients.trained:,} trained weights{of}"
     yield "statistics", _statistics(found)
     yield from _resumed_rows(found)
     yield "adapter", "none" if found.adapter is None else _adapter(found.adapter)

@@ -19,7 +19,7 @@ Bound = Literal["data", "compute", "host", "memory", "interruptions"]
 class Stall(Data):
     """Time that some steps of a training took beyond the others, by its cause."""
 
-    cause: str = Field(description="'first batch', 'start of an epoch', 'one step in n', 'checkpoint' …")
+    cause: str = Field(description="'first batch', 'start of an epoch', 'checkpoint' …")
     steps: int = Field(description="number of recorded steps that it hit")
     each_ms: Finite = Field(description="median over those steps")
     share: Finite = Field(description="share of the recorded time, 0 to 1")
@@ -74,6 +74,14 @@ class Adapter(Data):
     not_judged: int = Field(default=0, description="layers whose weights with it were not computed")
 
 
+class Gradients(Data):
+    """Gradients of the trained weights after the backward pass of one step."""
+
+    trained: int = Field(description="weights that are trained, as numbers")
+    without: int = Field(description="those of tensors without a gradient, or with one of zeros alone")
+    modules: list[str] = many("the outermost modules all of whose trained weights are such")
+
+
 class Resumed(Data):
     """The checkpoint that a run continues, and what the run changes against it."""
 
@@ -103,6 +111,9 @@ class TrainedOn(Data):
     samples_per_step: int = Field(description="batch × processes × accumulated batches")
     accumulation: int = Field(default=1, description="gradient accumulation that accelerate was given")
     precision: str | None = optional("mixed precision as accelerate has it; None: not seen")
+    amp_asked: bool = Field(default=False, description="whether policy.use_amp asked for it")
+    learning_rate: Finite | None = optional("of the first group, as LeRobot logged it for the last recorded step")
+    gradients: Gradients | None = optional("None: not judged")
     normalised_by: Literal["the data's statistics", "the checkpoint's statistics", ""] = Field(
         default="", description="the statistics that normalise the data; empty if no normaliser was seen"
     )
@@ -126,9 +137,6 @@ class Utilisation(Data):
     passes_share: Finite | None = optional("the same ÷ the mean forward and backward pass alone")
     least_ms: Finite | None = optional("milliseconds of these FLOP at the peaks of their dtypes")
     gflop: dict[str, Finite] = mapping("dtype → GFLOP of a forward and a backward pass, in the step that was counted")
-    again_gflop: dict[str, Finite] = mapping(
-        "dtype → GFLOP computed a second time by checkpointing or in fused attention"
-    )
     not_judged: str | None = optional("why there is no share")
 
 

@@ -21,18 +21,11 @@ from strobe.core.timeline.timeline import Section
 from strobe.lerobot.datasets.images import find_idle_transforms
 from strobe.train import figures as measure
 from strobe.train import loader_probes
-from strobe.train import watch as loop
 from strobe.train.figures import loader_parts, loader_workers, mean_ms
 from strobe.train.results import Bound, Rank, TrainedOn, Training, Utilisation
 from strobe.train.utilisation import step_utilisation
 from strobe.train.watch import TrainingWatch
 
-NAMES = measure.Names(
-    wait=loop.WAIT,
-    epoch=loop.EPOCH,
-    compute=(loop.FORWARD, loop.BACKWARD, loop.CLIPPING, loop.OPTIMIZER, loop.SCHEDULER, "policy update"),
-    interruptions=(loop.CHECKPOINT, loop.EVALUATION, loop.ROLLOUTS),
-)
 MEMORY_BOUND = 0.25  # share of the steps in the kernel, handing out memory
 BATCHES_SHOWN = 5000  # batches of the loader shown with their sections
 
@@ -71,7 +64,7 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str 
     config = watch.config
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = _plan(config, planned_steps)
-    shares = measure.shares(steady, NAMES)
+    shares = measure.shares(steady)
     per_second, interval = measure.rate([step.ms for step in steady], config.batch_size * processes)
     step_ms = fmean(step.ms for step in steady)
     kernel_ms, faults = step_kernel_use(recorded)  # other calls of the kernel, such as reads, are not memory's
@@ -96,7 +89,7 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str 
         kernel_share=kernel,
         idle=_idle(steady) if on_device else {},
         machine_cpu=watch.machine_cpu,
-        stalls=measure.stalls(steps, NAMES, config.num_workers, plan),
+        stalls=measure.stalls(steps, plan),
         loader=loader_workers(batches, worker_names(watch)) if config.num_workers else [],
         loader_parts=loader_parts(batches),
         losses=[loss if math.isfinite(loss) else None for loss in watch.losses[: len(steps)]],
@@ -106,23 +99,23 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str 
         error=reason,
     )
     training.ranks = [_rank(recorded)]
-    began = sum(part.name == loop.EPOCH for step in steps for part in step.parts)
-    training.trained_on = record_inputs(watch, measure.waits(steps[:1], NAMES)[0], batches, began, processes)
+    began = sum(part.name == measure.EPOCH for step in steps for part in step.parts)
+    training.trained_on = record_inputs(watch, measure.waits(steps[:1])[0], batches, began, processes)
     return training
 
 
 def training_mfu(recorded: WatchedTraining, ceiling: Ceiling) -> Utilisation:
     """Return the model FLOP utilisation of the steady steps; ``ceiling`` has the peak of each dtype."""
-    forward, backward = (measure.part_ms(recorded.steady, name) for name in (loop.FORWARD, loop.BACKWARD))
+    forward, backward = (measure.part_ms(recorded.steady, name) for name in (measure.FORWARD, measure.BACKWARD))
     passes = [a + b for a, b in zip(forward, backward, strict=True)]
     return step_utilisation(recorded.watch.counted, recorded.steady, passes, ceiling)
 
 
 def _plan(config: TrainPipelineConfig, planned_steps: int) -> measure.Plan:
     every = {
-        loop.CHECKPOINT: config.save_freq if config.save_checkpoint and config.save_freq > 0 else 0,
-        loop.EVALUATION: config.eval_steps,
-        loop.ROLLOUTS: config.env_eval_freq if config.env else 0,
+        measure.CHECKPOINT: config.save_freq if config.save_checkpoint and config.save_freq > 0 else 0,
+        measure.EVALUATION: config.eval_steps,
+        measure.ROLLOUTS: config.env_eval_freq if config.env else 0,
     }
     return measure.Plan(planned_steps, every)
 
@@ -156,7 +149,7 @@ def _classify_bound(shares: Mapping[str, float], kernel: float | None, steady: S
     if kernel is not None and kernel >= MEMORY_BOUND:
         return "memory"
     device = [
-        part for step in steady for part in step.parts if part.name in NAMES.compute and part.device_ms is not None
+        part for step in steady for part in step.parts if part.name in measure.COMPUTE and part.device_ms is not None
     ]
     if device and sum(part.host_ms for part in device) >= 0.95 * sum(part.ms for part in device):
         return "host"  # the device waits for the host to launch work
@@ -171,7 +164,7 @@ def planned_hours(steady: Sequence[Iteration], steps: Sequence[Iteration], plan:
     names = list(dict.fromkeys(part.name for step in steps for part in step.parts if len(part.path) == 2))
     hours = {}
     for name in names:
-        if name in NAMES.interruptions:
+        if name in measure.INTERRUPTIONS:
             each = [ms for ms in measure.part_ms(steps, name) if ms > 0]
             every = plan.every.get(name, 0)
             many = plan.steps / every if every else 1.0
@@ -185,7 +178,7 @@ def planned_hours(steady: Sequence[Iteration], steps: Sequence[Iteration], plan:
 
 
 def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
-    busy = {*NAMES.compute, loop.PREPROCESSING, loop.FLOATS}
+    busy = {*measure.COMPUTE, measure.PREPROCESSING, measure.FLOATS}
     whole = sum(step.ms for step in steady)
     causes: dict[str, float] = {}
     for step in steady:
@@ -198,7 +191,7 @@ def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
 def _rank(recorded: WatchedTraining) -> Rank:
     steady, exposed = recorded.steady, recorded.watch.communication_ms[recorded.warmup : len(recorded.steps)]
     backward = exposed or [0.0] * len(steady)
-    waited = [a + b for a, b in zip(measure.part_ms(steady, loop.OTHERS), backward, strict=False)]
+    waited = [a + b for a, b in zip(measure.part_ms(steady, measure.OTHERS), backward, strict=False)]
     own = [max(step.ms - wait, 0.0) for step, wait in zip(steady, waited, strict=False)]
     names = dict.fromkeys(part.name for step in steady for part in step.parts if len(part.path) == 2)
     return Rank(
@@ -232,7 +225,7 @@ def _batches(watch: TrainingWatch, sections: Sequence[Section]) -> list[Iteratio
     others = {f"worker {worker['worker']}" for worker in facts if worker.get("loader") not in (None, "", "training")}
     ours = [part for part in sections if part.path[0] == loader_probes.BATCH and part.thread not in others]
     if not ours:  # the training process loads itself: as deep as the step's own parts
-        inside = [part for part in sections if loader_probes.BATCH in part.path and loop.WAIT in part.path]
+        inside = [part for part in sections if loader_probes.BATCH in part.path and measure.WAIT in part.path]
         ours = [_cut_to_batch(part) for part in inside]
     return iterations(ours, loader_probes.BATCH)[:BATCHES_SHOWN]
 
@@ -265,6 +258,9 @@ def record_inputs(
         samples_per_step=config.batch_size * processes,  # lerobot-train takes an optimizer step after each batch
         accumulation=inputs.accumulation,
         precision=inputs.precision,
+        amp_asked=bool(getattr(config.trainable_config, "use_amp", False)),
+        learning_rate=inputs.rate,
+        gradients=inputs.gradients,
         statistics_off=inputs.off,
         statistics_not_compared=inputs.not_compared,
         resumed=inputs.resumed,

@@ -155,8 +155,8 @@ def step_utilisation(
     counter = counted.counter
     if counter is None or counted.why_not:
         return Utilisation(not_judged=counted.why_not)
-    gflop, again = ({dtype: n / 1e9 for dtype, n in of.items() if n} for of in (counter.flop, counter.again))
-    found = Utilisation(gflop=gflop, again_gflop=again)
+    gflop = {dtype: n / 1e9 for dtype, n in counter.flop.items() if n}
+    found = Utilisation(gflop=gflop)
     without = [dtype for dtype in gflop if ceiling.gflops.get(dtype, 0.0) <= 0]
     if without:
         found.not_judged = f"this machine's peak in {', '.join(without)} was not measured"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import psutil
 import torch
@@ -21,6 +22,7 @@ from lerobot.configs.train import TrainPipelineConfig
 from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
+from torch.utils.data._utils import worker as torch_worker
 from typing_extensions import Self
 
 from strobe.core.cli.runner import try_output
@@ -37,7 +39,7 @@ from strobe.lerobot.flags.lerobot_flags import join_flag_values, parse_config, p
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.loops.instrument import Instrument
-from strobe.train import loader_probes
+from strobe.train import figures, loader_probes
 from strobe.train.backward import Backward
 from strobe.train.inputs import Inputs, resumed_run
 from strobe.train.utilisation import CountedStep
@@ -118,24 +120,17 @@ def _disable_writing(arguments: Sequence[str]) -> list[str]:
     return [*others, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]
 
 
-DATA, WAIT, EPOCH, TRANSFER = "data", "wait for the loader", "start of an epoch", "to the device"
-FLOATS, PREPROCESSING = "images to floats", "preprocessing"
-FORWARD, BACKWARD, CLIPPING = "forward", "backward", "gradient clipping"
-OPTIMIZER, SCHEDULER = "optimizer", "scheduler"
-OTHERS = "wait for other ranks"
-LOGGING, EVALUATION, ROLLOUTS, CHECKPOINT = "logging", "evaluation", "environment evaluation", "checkpoint"
-
 _PROBES = (
-    Probe.function("torch.utils.data.dataloader:DataLoader.__iter__", EPOCH),
-    Probe.function("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", WAIT),
-    Probe.function("accelerate.data_loader:send_to_device", TRANSFER),
-    Probe.function("lerobot.processor.pipeline:DataProcessorPipeline.__call__", PREPROCESSING),
-    Probe.function("torch.nn.utils:clip_grad_norm_", CLIPPING),
-    Probe.function("accelerate.optimizer:AcceleratedOptimizer.step", OPTIMIZER),
-    Probe.function("accelerate.optimizer:AcceleratedOptimizer.zero_grad", OPTIMIZER),
-    Probe.function("accelerate.scheduler:AcceleratedScheduler.step", SCHEDULER),
+    Probe.function("torch.utils.data.dataloader:DataLoader.__iter__", figures.EPOCH),
+    Probe.function("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", figures.WAIT),
+    Probe.function("accelerate.data_loader:send_to_device", figures.TRANSFER),
+    Probe.function("lerobot.processor.pipeline:DataProcessorPipeline.__call__", figures.PREPROCESSING),
+    Probe.function("torch.nn.utils:clip_grad_norm_", figures.CLIPPING),
+    Probe.function("accelerate.optimizer:AcceleratedOptimizer.step", figures.OPTIMIZER),
+    Probe.function("accelerate.optimizer:AcceleratedOptimizer.zero_grad", figures.OPTIMIZER),
+    Probe.function("accelerate.scheduler:AcceleratedScheduler.step", figures.SCHEDULER),
     # Before each forward pass the ranks agree on the policy's buffers; in a training alone it never runs.
-    Probe.function("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward", OTHERS, optional=True),
+    Probe.function("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward", figures.OTHERS, optional=True),
 )
 
 
@@ -249,22 +244,22 @@ class TrainingWatch(Instrument):
     def attach_probes(self) -> None:
         """Attach every probe to the loop and the policy."""
         policy, stack = self.policy, self._probes
-        own = [Hook(policy, "forward", FORWARD)]
+        own = [Hook(policy, "forward", figures.FORWARD)]
         if hasattr(policy, "update"):
             own.append(Hook(policy, "update", "policy update"))
         stack.enter_context(Attached([*resolve_hooks(_PROBES, None), *self._parts, *own]))
         stack.enter_context(self._backward_parts.attach(self._parts))
-        stack.callback(loader_probes.use_worker_main())
+        stack.enter_context(mock.patch.object(torch_worker, "_worker_loop", loader_probes.worker_main))
         if self.config.num_workers == 0:
             stack.callback(loader_probes.attach_loader(lambda broken: self.broken.append(broken)))
         self._wrap(Accelerator, "backward", self._backward, stack)
         self._wrap(torch_loader._MultiProcessingDataLoaderIter, "__init__", self._workers, stack)
         self._wrap(loop, "update_policy", self._update, stack)
-        self._wrap(loop, "save_checkpoint", functools.partial(self._interruption, CHECKPOINT), stack)
-        self._wrap(loop, "eval_policy_all", functools.partial(self._interruption, ROLLOUTS), stack)
-        pipeline = [probe for probe in _PROBES if probe.name == PREPROCESSING]
+        self._wrap(loop, "save_checkpoint", functools.partial(self._interruption, figures.CHECKPOINT), stack)
+        self._wrap(loop, "eval_policy_all", functools.partial(self._interruption, figures.ROLLOUTS), stack)
+        pipeline = [probe for probe in _PROBES if probe.name == figures.PREPROCESSING]
         stack.enter_context(
-            Attached(resolve_hooks(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS}))
+            Attached(resolve_hooks(pipeline, None), lambda inner, _, __: self._entering(inner, {figures.FLOATS}))
         )
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
 
@@ -277,11 +272,11 @@ class TrainingWatch(Instrument):
         batches = inner(dataloader)
         while True:
             self._next_step()
-            with section(DATA):
+            with section(figures.DATA):
                 batch = next(batches)
             if self._step is not None:
                 self.inputs.see(batch)
-            self._open(FLOATS)
+            self._open(figures.FLOATS)
             yield batch
 
     def _workers(self, inner: Call, iterator: object, dataloader: object) -> None:
@@ -291,30 +286,33 @@ class TrainingWatch(Instrument):
         inner(iterator, dataloader)
 
     def _update(self, inner: Call, tracker: Any, policy: object, *args: object, **kwargs: object) -> object:
-        self._close({FLOATS})
+        self._close({figures.FLOATS})
         self._look_at_memory()
         step = self.steps if self._step is not None else -1
         output = self.counted.run(step, self.compiles, lambda: inner(tracker, policy, *args, **kwargs))
         if self._step is not None:
             self.losses.append(tracker.metrics["loss"].val)
+            self.inputs.rate = tracker.metrics["lr"].val
             self._record_communication(policy)
-        self._open(LOGGING)
+        self._open(figures.LOGGING)
         return output
 
     def _backward(self, inner: Call, accelerator: Any, *args: object, **kwargs: object) -> None:
         self.inputs.accumulation = accelerator.gradient_accumulation_steps
         self.inputs.precision = accelerator.mixed_precision
         start = self._mark()
-        with section(BACKWARD):
+        with section(figures.BACKWARD):
             inner(accelerator, *args, **kwargs)
             if start is not None and (end := self._mark()) is not None:
                 self._backward_parts.sections(start, end)
+        if self.policy is not None and self.counted.counter is not None and self.inputs.gradients is None:
+            self.inputs.look_at_gradients(self.policy)
 
     def _interruption(self, name: str, inner: Call, *args: object, **kwargs: object) -> object:
-        self._close({LOGGING})
+        self._close({figures.LOGGING})
         with section(name):
             result = inner(*args, **kwargs)
-        self._open(LOGGING)
+        self._open(figures.LOGGING)
         return result
 
     def _record_communication(self, policy: Any) -> None:
@@ -399,7 +397,7 @@ class TrainingWatch(Instrument):
         @functools.wraps(inner)
         def call(mode: bool = True) -> Any:
             result = inner(mode)
-            leave, enter = (EVALUATION, LOGGING) if mode else (LOGGING, EVALUATION)
+            leave, enter = (figures.EVALUATION, figures.LOGGING) if mode else (figures.LOGGING, figures.EVALUATION)
             if self._between is not None and self._between[0] == leave:
                 self._close({leave})
                 self._open(enter)

@@ -1,8 +1,12 @@
-"""From an address to a connection: ws:// is openpi's server, tcp:// is GR00T's, grpc:// is LeRobot's."""
+"""From an address to a connection: ws:// is openpi's server, tcp:// is GR00T's, grpc:// is LeRobot's.
+
+The client of GR00T's server is in strobe-zoo, which names it by an entry point in `GROUP`.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -14,7 +18,8 @@ if TYPE_CHECKING:
     from strobe.servers.protocols.wire import Wire
 
 EXAMPLE = f"write {', '.join(f'{url} ({name})' for name, url in ADDRESSES.items())}"
-_SCHEMES = ("ws", "wss", "tcp", "grpc")
+GROUP = "strobe.protocols"
+_SCHEMES = ("ws", "wss", "grpc", "tcp")
 
 
 def check_url(url: str, flag: str = "--policy.server") -> str:
@@ -58,9 +63,12 @@ def connect(url: str, timeout_s: float, policy: ServedPolicy | None = None) -> W
     """
     scheme = require_packages(url)
     if scheme == "tcp":
-        from strobe.servers.protocols.groot import GrootWire
-
-        return GrootWire(url, timeout_s)
+        if not (brought := entry_points(group=GROUP, name=scheme)):
+            raise UserError(
+                "strobe-zoo, which speaks GR00T's protocol, is not installed: pip install ./packages/strobe_zoo in "
+                "Strobe's repository"
+            )
+        return next(iter(brought)).load()(url, timeout_s)
     if scheme == "grpc":
         from strobe.servers.protocols.lerobot import LerobotWire
 
