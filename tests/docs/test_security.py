@@ -91,8 +91,8 @@ HELD = {
         "tests/servers/test_policy_servers.py::test_a_finding_says_what_the_server_said_and_what_to_do"
     ],
     "A server may ask for an observation of 128 MiB": [
-        "tests/servers/test_groot_messages.py::test_maps_that_are_no_array_are_refused",
-        "tests/servers/test_groot_messages.py::test_a_server_that_asks_for_too_much_is_refused",
+        "packages/strobe_zoo/tests/test_groot_messages.py::test_maps_that_are_no_array_are_refused",
+        "packages/strobe_zoo/tests/test_groot_messages.py::test_a_server_that_asks_for_too_much_is_refused",
     ],
     "A call of a server ends": ["tests/servers/test_policy_servers.py::test_a_server_that_says_nothing_is_silent"],
     "No name of a file costs the others.": [f"{CONTENTS}::test_a_name_that_is_no_utf_8_costs_no_page"],

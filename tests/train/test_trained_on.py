@@ -125,14 +125,14 @@ COUNTED = 4  # steps: the least of which one is counted
 
 
 @pytest.fixture
-def anew() -> Iterator[None]:
+def unset_precision() -> Iterator[None]:
     """A training in this process with another precision than those before it: accelerate has one for a process."""
     AcceleratorState._reset_state()
     yield
     AcceleratorState._reset_state()
 
 
-@pytest.mark.usefixtures("anew")
+@pytest.mark.usefixtures("unset_precision")
 def test_a_part_that_gets_no_gradient_and_arithmetic_in_another_dtype_are_named(data, tmp_path, monkeypatch):
     from lerobot.policies.act.modeling_act import ACT
 

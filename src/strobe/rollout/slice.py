@@ -27,5 +27,5 @@ SLICE = Slice(
             ),
         ),
     },
-    offers={"recordings": "strobe.rollout.recordings:write"},
+    offers={"recordings": "strobe_viz.recordings:write"},
 )

@@ -16,7 +16,7 @@ from support.suite.places import TESTS
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.loops.observations import Keeper
-from strobe.rollout.recordings import Number, Picture, streams
+from strobe_viz.recordings import Number, Picture, streams
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""A rollout that Strobe recorded, for viewers of recordings: Rerun and Foxglove."""
