@@ -287,7 +287,7 @@ def _input_rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str
         used = f"; products: {shares}" if shares else ""
         yield "mixed precision (AMP)", ("off" if found.precision == "no" else found.precision) + used
     if found.learning_rate is not None:
-        yield "learning rate", units.number(found.learning_rate, 3)
+        yield "learning rate", f"{found.learning_rate:.3g}"
     if (gradients := found.gradients) is None:
         yield "gradients", "not judged"
     else:
