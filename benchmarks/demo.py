@@ -39,8 +39,7 @@ from safetensors.torch import load_file, save_file
 from strobe.core.cli.main import main as strobe
 from strobe.core.demo import CHECKPOINT
 from strobe.core.runs import store
-from strobe.evaluate.measure.betting import difference_sequence
-from strobe.evaluate.measure.success_rates import LEVEL, success_rate
+from strobe.evaluate.measure.success_rates import decide, success_rate
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.metaworld_state import StateArm, record_states
@@ -110,7 +109,7 @@ def play(folder: Path, starts: int, beside: list[bool] | None = None) -> list[bo
 def worse(outcomes: list[bool], first: list[bool]) -> bool:
     """Whether the differences of the pairs so far show a loss."""
     differences = [int(one) - int(other) for one, other in zip(outcomes, first, strict=False)]
-    return bool(difference_sequence(differences, LEVEL)[-1][1] < 0)
+    return decide(differences).kind == "worse"
 
 
 def summarize_outcomes(outcomes: list[bool], first: list[bool] | None) -> dict[str, Any]:

@@ -220,16 +220,19 @@ def _read_sweep(file: Path) -> Any:
 def _trials(folder: Path) -> Path:
     file = folder / "trials.csv"
     rows = [
-        f"{1 + trial // 2},{trial + 1},{'AB'[trial % 2]},,{'yes' if trial % 3 else 'no'},12.5," for trial in range(12)
+        f"{1 + trial // 2},{trial + 1},{'AB'[trial % 2]},,{'yes,' if trial % 3 else 'no,2/4'},12.5,"
+        for trial in range(12)
     ]
-    file.write_text("\n".join(["pair,trial,code,condition,success,seconds,note", *rows, ""]))
+    file.write_text("\n".join(["pair,trial,code,condition,success,progress,seconds,note", *rows, ""]))
     return file
 
 
 def _read_trials(file: Path) -> Any:
-    from strobe.trials.judge import SheetLimits, read_sheet
+    from strobe.trials.judge import read_sheet
+    from strobe.trials.plan import TrialPlan
 
-    return len(read_sheet(file, SheetLimits(6, 30.0)))
+    plan = TrialPlan(strobe_version="", orders=[("A", "B")] * 6, score="progress", margin=0.1, limit_s=30.0)
+    return len(read_sheet(file, plan))
 
 
 def _episodes(folder: Path) -> Path:

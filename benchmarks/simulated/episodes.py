@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simulated.claim import Claim
 
 from strobe.core.measure.statistics import bonferroni
-from strobe.evaluate.measure.betting import difference_sequence
+from strobe.evaluate.measure.betting import decisive_log_capital, gains_above, log_capital_after_each
 from strobe.evaluate.measure.episodes import judge, least_reward_difference
 from strobe.evaluate.measure.success_rates import LEVEL, decide, paired_rates, unpaired_rates
 from strobe.evaluate.pairs import Decision, EpisodePair
@@ -23,6 +23,7 @@ from strobe.simulators.results import Episode
 
 MARGIN, MOST = 0.1, 1 - LEVEL
 Outcomes = NDArray[np.bool]
+Differences = NDArray[np.int_] | NDArray[np.float64]  # of paired scores, each from −1 to 1
 # Success rates of tasks from easy to hard.
 TASKS = (0.98, 0.9, 0.7, 0.4, 0.05)
 # What one variant gains on each of these tasks: nothing on the whole.
@@ -35,13 +36,18 @@ def simulate(quick: bool) -> list[Claim]:
     return [*_while_played(random, 45 if quick else 1000), *_finished_run_claims(random, 300 if quick else 5000)]
 
 
-def decide_sequentially(
-    differences: Sequence[int] | NDArray[np.int_], margin: float | None, every: int = 1
-) -> Decision:
+def first_shown(differences: Differences, claim: float, every: int = 1) -> int | None:
+    """Return after how many pairs their mean is first shown to be above ``claim``; None: never."""
+    shown = log_capital_after_each(gains_above(differences, claim)) >= decisive_log_capital(LEVEL)
+    rounds = shown[every - 1 :: every]
+    return (int(np.argmax(rounds)) + 1) * every if rounds.any() else None
+
+
+def decide_sequentially(differences: Differences, margin: float | None, every: int = 1) -> Decision:
     """Return the decision of who looks after each pair and stops at the first verdict, as `strobe evaluate` does."""
-    low, high = difference_sequence(differences, LEVEL, every).T
-    shown = (low > 0) | (high < 0) | (False if margin is None else low > -margin)
-    at = int(np.argmax(shown)) + 1 if shown.any() else len(shown)
+    looks = [first_shown(differences, 0.0, every), first_shown(-differences, 0.0, every)]
+    looks += [first_shown(differences, -margin, every)] if margin is not None else []
+    at = min((look for look in looks if look is not None), default=len(differences))
     return decide(differences[:at], margin, LEVEL, every)
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.fakes.made_up_episodes import made_up
 
 from strobe.core.errors import UserError
 from strobe.evaluate.eliminate import SuccessiveElimination
@@ -21,13 +22,6 @@ def order(names: str, tasks: tuple[str, ...] = ("task",), episodes: int = 100) -
     return SuccessiveElimination(Plan(candidates, tasks, episodes, 0.1))
 
 
-def line(name: str, task: str, seed: int, success: bool) -> EpisodeLine:
-    return EpisodeLine(
-        variant=name, task=task, seed=seed, start="", success=success, reward=0.0, ticks=1, call_ms=[1.0],
-        policy_ms=1.0, step_ms=1.0, render_ms=None, reset_ms=1.0, seconds=2.0, limit_s=4.0,
-    )  # fmt: skip
-
-
 def play(
     of: SuccessiveElimination, wins: Callable[[str, int], bool], ahead: int = 1
 ) -> tuple[dict[Key, Any], list[str]]:
@@ -38,7 +32,8 @@ def play(
         for _ in range(ahead):
             if (due := of.due(episodes)) is not None:
                 candidate, task, seed = due
-                episodes[candidate.name, task, seed] = line(candidate.name, task, seed, wins(candidate.name, seed))
+                rates = {candidate.name: float(wins(candidate.name, seed))}
+                episodes[candidate.name, task, seed] = made_up(candidate.name, task, seed, rates)
         for _, verdicts in of.advance(episodes):
             said += verdicts
     return episodes, said

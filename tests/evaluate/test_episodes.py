@@ -151,15 +151,10 @@ def test_what_is_shown_to_be_worse_is_refused_by_every_guard():
 
 
 def test_the_time_to_task_is_judged_in_the_same_pairs_with_success_first():
-    def pairs(seconds: float, count: int = 12) -> list[EpisodePair]:
-        sides = [
-            Episode(success=True, reward=1.0, best_reward=1.0, ticks=10, seconds=each, limit_s=20.0)
-            for each in (4.2, seconds)
-        ]
-        return [
-            EpisodePair(task="t", seed=seed, baseline=sides[0], candidate=sides[1], same_ticks=0, largest_error=1.0)
-            for seed in range(count)
-        ]
+    def pairs(seconds: float) -> list[EpisodePair]:
+        done = Episode(success=True, reward=1.0, best_reward=1.0, ticks=10, seconds=4.2, limit_s=20.0)
+        sides = {"baseline": done, "candidate": done.model_copy(update={"seconds": seconds})}
+        return [EpisodePair(task="t", seed=0, same_ticks=0, largest_error=1.0, **sides)] * 12
 
     judged = judge(pairs(3.0), baseline="baseline", candidate="fast", environment="here")
     assert judged.time is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,7 @@ OTHERWISE = {
     "variants": ({"variants": {FIRST: "", "5 steps": "policy.num_steps=5"}}, "variants: another 5 steps, 2 steps"),
     "environment": ({"environment": {"type": "pusht", "fps": 5}}, "environment: another fps"),
     "settings": ({"settings": {"n_action_steps": 1}}, "settings: another n_action_steps"),
+    "score": ({"score": "progress of 4"}, "score success there, progress of 4 here"),
     "weights": ({"weights": "1"}, "the policy has other weights now"),
 }
 
@@ -174,6 +176,40 @@ def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
     assert "No success could be lost" in said
     assert "Random weights" in said
     assert [one.rule for one in advise(result, DEFAULTS)] == ["evaluation-never-succeeds"]
+
+
+class Reaching(MadeUp):
+    """Reaches stages of four, and never all of them; the fewest steps reach fewer."""
+
+    def play(self, candidate, task, seed):
+        best = (2.0 if candidate.name == "2 steps" else 3.0) - seed % 2
+        return super().play(candidate, task, seed).model_copy(update={"best_reward": best})
+
+
+def test_progress_decides_where_it_was_stated(tmp_path):
+    never = Reaching(dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.0))
+    result = run_evaluation(tmp_path, replace(plan(), full_reward=4.0), never)
+    first, five, two = (one.together for one in result.variants)
+    assert (result.score, first.progress, first.comparison, five.scored.decision.pairs) == ("progress", 0.625, None, 48)
+    assert (two.comparison.decision.kind, two.comparison.difference, two.paired.difference) == ("worse", -0.25, 0.0)
+    said = document(result).answers
+    assert said[0] == "5 denoising steps make as much progress as the baseline, within 10 points."
+    assert "62 % vs 62 % progress, difference +0 points" in said[1]
+    assert any(line.startswith("Worse: 2 denoising steps −25 points [") for line in said)
+    assert "points of success near 80 %" in (result.foresight or "")
+    assert advise(result, DEFAULTS) == []
+    assert "Progress decides" in " ".join(render_text(result).split())
+    store.save(result, tmp_path)
+    assert store.load_answer(tmp_path) == result
+
+
+def test_progress_is_a_share_of_the_whole_reward_and_all_of_a_success():
+    of = replace(plan(), full_reward=4.0)
+    line = MadeUp({FIRST: 0.0}).play(of.candidates[0], "pusht", 0)
+    shares = {-1.0: 0.0, 1.0: 0.25, 9.0: 1.0}
+    assert {best: of.score(line.model_copy(update={"best_reward": best})) for best in shares} == shares
+    assert of.score(line.model_copy(update={"success": True, "best_reward": 1.0})) == 1.0
+    assert plan().score(line.model_copy(update={"best_reward": 4.0})) == 0.0, "success alone decides by default"
 
 
 def test_reward_that_says_the_opposite_of_success_is_named(tmp_path):

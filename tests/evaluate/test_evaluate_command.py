@@ -30,7 +30,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
         return forward(*args, **more)
 
     monkeypatch.setattr(Unet, "forward", slowly)
-    argv = ["evaluate", *PLAYS, "--steps=4,1", f"--output_dir={tmp_path}"]
+    argv = ["evaluate", *PLAYS, "--steps=4,1", "--score=progress", f"--output_dir={tmp_path}"]
     assert main([*argv, "--episodes=1", "--seed=3", "--latency_iterations=0", "--videos=0"]) == 0
     assert len(denoised) == 2 * (4 + 1), "an episode of two calls, in 4 steps and in 1; no latency apart from it"
     assert "LATENCY OF A CHUNK" not in capsys.readouterr().out
@@ -39,6 +39,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert main([*argv, "--episodes=2", "--seed=3", "--latency_iterations=6", f"--resume={folder}"]) == 0
     lines = (folder / NAME).read_text().splitlines()
     assert lines[:3] == first
+    assert json.loads(lines[0])["asked"]["score"] == "progress of 1", "another score may not continue the run"
     played = [json.loads(line) for line in lines if "asked" not in json.loads(line)]
     assert [(one["variant"], one["seed"]) for one in played] == [
         ("baseline", 3), ("1 step", 3), ("baseline", 4), ("1 step", 4),
@@ -48,15 +49,15 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert left == 0, "after two episodes of two calls, rounds of one chunk of each"
     assert rounds >= 7
     assert all(len(one["call_ms"]) == 2 and one["ticks"] == 10 for one in played), "ticks from the queue are no calls"
+    assert all(0 <= one["best_reward"] <= 1 for one in played), "the share of the goal that is covered"
     result: Any = store.load_answer(folder)
-    assert result.study == "evaluate"
-    assert [one.steps for one in result.variants] == [4, 1]
+    assert (result.study, [one.steps for one in result.variants]) == ("evaluate", [4, 1])
+    assert result.variants[1].together.scored.pairs == 2
     own, one_step = result.variants
     assert own.calls.calls == 4
     assert 0 < one_step.calls.median_ms <= one_step.calls.p95_ms
-    assert own.motion.path > 0
     assert own.motion.seam != own.motion.within, "ten ticks in chunks of five: one seam"
-    assert min(own.loop.reset_ms, own.loop.step_ms, own.loop.render_ms) > 0
+    assert min(own.motion.path, own.loop.reset_ms, own.loop.step_ms, own.loop.render_ms) > 0
     assert own.loop.policy_ms < own.calls.p95_ms
     assert 0 < one_step.chunk.ms.median < own.chunk.ms.median
     assert own.chunk.times is None
@@ -87,6 +88,8 @@ WRONG = {
     "no steps at all": ([*PLAYS, "--steps=0"], "'0' is not a number of denoising steps"),
     "twice": ([*PLAYS, "--steps=5,5"], "--steps=5,5: give each number once"),
     "margin": ([*PLAYS, "--margin=1.5"], "--margin=1.5: must be between 0 and 1"),
+    "progress": ([*ACTS, "--env.type=metaworld", "--score=progress"], "are not known to say how much of the task is"),
+    "reward": ([*PLAYS, "--full_reward=4"], "--full_reward needs --score=progress"),
     "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),

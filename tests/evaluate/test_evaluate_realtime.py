@@ -174,14 +174,9 @@ def test_lerobots_robot_client_acts_from_its_queue():
     assert not torch.equal(true.actions[first:], joined.actions[first:])
 
 
-def test_a_policy_that_lerobots_server_cannot_serve_is_a_line(diffusion):
-    with pytest.raises(
-        UserError, match=r"--inference.type=async: the policy type 'diffusion' makes a chunk of a queue"
-    ):
+def test_a_policy_that_an_engine_cannot_play_is_a_line(diffusion):
+    with pytest.raises(UserError, match=r"type=async: the policy type 'diffusion' makes a chunk of a queue"):
         require_engine(diffusion.policy, "async")
-
-
-def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
     with pytest.raises(UserError, match=r"cannot guide the policy type 'diffusion'; it guides .*smolvla"):
         require_engine(diffusion.policy, "rtc")
 
@@ -214,7 +209,7 @@ class Timed(MadeUp):
         told = EpisodeTiming(
             imposed_ms=[ms] * 3, held=5 * (ms > 0), lost=0, age_ms=[ms, ms + 2000], steps=[1.0, 2.0], jumps=[4.0]
         )
-        return line.model_copy(update={"timing": told})
+        return line.model_copy(update={"timing": told, "best_reward": 2.0})
 
 
 ROWS = [timing(fixed_latency(ms), engine) for engine in ("sync", "rtc") for ms in (0, 300, 100)]
@@ -252,6 +247,12 @@ def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path)
     (plot,) = plots(result)["realtime"]
     assert [trace["x"] for trace in plot.data] == [[0, 100, 300], [0, 100, 300]]
     assert [trace["name"] for trace in plot.data] == ["baseline, sync", "baseline, rtc"]
+
+
+def test_what_latency_costs_is_said_in_progress_where_that_decides(tmp_path):
+    said = document(run_evaluation(tmp_path, replace(rows(ROWS[:3]), full_reward=4.0), Timed(RATES))).answers
+    assert said[0] == "300 ms of latency cuts progress from 95 % to 63 %."
+    assert any(line.startswith("baseline, sync, 300 ms: it makes less progress, and it ") for line in said)
 
 
 def test_an_evaluation_that_is_gone_on_with_must_have_asked_for_the_same_timing(tmp_path):

@@ -42,13 +42,8 @@ def test_checkpoints_of_two_types_play_the_same_starts_and_a_killed_run_goes_on(
     trained_checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ["000100", "000200", "000300"]
-    flags = [
-        *PLAYS,
-        "--episodes=3",
-        f"--output_dir={tmp_path}",
-        "--policies",
-        *policies(trained_checkpoints, *names, "last"),
-    ]
+    paths = policies(trained_checkpoints, *names, "last")
+    flags = [*PLAYS, "--episodes=3", f"--output_dir={tmp_path}", "--policies", *paths]
     assert main(["evaluate", *flags]) == 0
     folder = sole_run(tmp_path)
     episodes = logged_episodes(folder)
@@ -113,6 +108,7 @@ def test_side_by_side_each_process_plays_all_checkpoints(trained_checkpoints: Pa
         (["--policies={0},{1}", "--steps=2"], "--steps is for variants of one policy"),
         (["--policies={0},{1}", "--n_action_steps=2"], "--n_action_steps is for variants of one policy"),
         (["--policies={0},{1}", "--recipe=fast.yaml"], "--recipe is for variants of one policy"),
+        (["--policies={0},{1}", "--score=progress"], "--score=progress is for variants of one policy"),
         (["--policies={0},{1}", "--latency=100"], "--latency needs --realtime"),
         (["--policies={0},{1}", "--launcher=ray"], "--policies plays on this machine"),
         (["--policies={0},{1}", "--policy.chunks=3"], "chunks"),

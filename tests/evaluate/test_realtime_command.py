@@ -63,13 +63,8 @@ PUSHT: Any = SimpleNamespace(fps=10.0, type="pusht")
 
 
 def test_horizons_and_thresholds_are_rows():
-    flags = RealtimeFlags(
-        realtime=True,
-        latency=("0", "100"),
-        inference=InferenceFlags(("sync", "rtc")),
-        execution_horizon=(10, 20),
-        queue_threshold=(30, 40),
-    )
+    engines = InferenceFlags(("sync", "rtc"))
+    flags = RealtimeFlags(True, ("0", "100"), inference=engines, execution_horizon=(10, 20), queue_threshold=(30, 40))
     made = timings(flags, PUSHT)
     settings = ["sync", *(f"rtc, horizon {horizon}, queue {queue}" for horizon in (10, 20) for queue in (30, 40))]
     assert [timing.name for timing in made] == [f"{one}, {ms} ms" for one in settings for ms in (0, 100)]

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 
 from strobe.evaluate.measure.betting import (
     decisive_log_capital,
-    difference_sequence,
+    difference_bounds,
+    gains_above,
     log_capital,
-    mean_bounds,
-    rate_sequence,
+    log_capital_after_each,
+    log_capital_of_gains,
 )
-from strobe.evaluate.measure.success_rates import decide, paired_rates, success_rate
+from strobe.evaluate.measure.success_rates import decide, paired_rates, paired_scores, success_rate
 
-differences = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=60)
+# Of successes; of progress in stages, or in any share of the task.
+differences = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=60) | st.lists(
+    st.sampled_from([-1.0, -0.5, -0.25, 0.0, 0.25, 1.0]) | st.floats(-1, 1), min_size=1, max_size=60
+)
 STEPS = (0.0, 0.5, 1.0)
 
 
@@ -42,50 +46,35 @@ def test_tasks_in_turn_with_different_means_leave_the_bet_no_better_than_fair():
         assert float(log_capital(rounds, 0, rounds, 0.5)) <= 0
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.floats(0.01, 0.98))
-def test_capital_falls_as_the_claim_grows(lowest, middle, highest, claim):
-    """So that the claims that are shown wrong are all those up to one end."""
-    assert log_capital(lowest, middle, highest, claim) >= log_capital(lowest, middle, highest, claim + 0.01) - 1e-9
+@given(differences, st.floats(-0.9, 0.9))
+def test_progress_is_bet_on_as_success_is_and_in_whatever_order_it_comes(values, claim):
+    gains = gains_above(values, claim)
+    owned = log_capital_after_each(gains)
+    assert owned[-1] == pytest.approx(float(log_capital_of_gains(gains)))
+    assert owned[-1] == pytest.approx(float(log_capital_of_gains(gains_above(values[::-1], claim))))
+    lost, alike, won = (sum(value == step for value in values) for step in (-1, 0, 1))
+    if lost + alike + won == len(values):
+        assert owned[-1] == pytest.approx(float(log_capital(lost, alike, won, (1 + claim) / 2)))
+    assert log_capital_of_gains(gains_above(values, claim + 0.05)) <= owned[-1] + 1e-9
 
 
-@given(st.integers(0, 80), st.integers(0, 80), st.integers(0, 80), st.sampled_from([0.8, 0.95, 0.99]))
-def test_each_end_is_the_last_claim_that_the_bets_have_shown_wrong(lowest, middle, highest, level):
-    low, high = map(float, mean_bounds(lowest, middle, highest, level))
-    for end, counts in ((low, (lowest, middle, highest)), (1 - high, (highest, middle, lowest))):
-        if end > 0:
-            assert log_capital(*counts, end) >= decisive_log_capital(level) - 1e-9, (
-                "a claim is excluded that was not shown wrong"
-            )
-        assert log_capital(*counts, end + 1e-6) < decisive_log_capital(level), (
-            "the interval is wider than it needs to be"
-        )
+@given(differences, st.sampled_from([0.8, 0.95, 0.99]))
+def test_each_end_is_the_last_claim_that_the_bets_have_shown_wrong(values, level):
+    low, high = difference_bounds(values, level)
+    for end, side in ((low, np.array(values)), (-high, -np.array(values))):
+        if end > -1:
+            shown = log_capital_of_gains(gains_above(side, end)) >= decisive_log_capital(level) - 1e-9
+            assert shown, "a claim is excluded that was not shown wrong"
+        wider = log_capital_of_gains(gains_above(side, end + 2e-6)) < decisive_log_capital(level)
+        assert wider, "the interval is wider than it needs to be"
 
 
 @given(differences)
 def test_every_interval_holds_the_mean_so_far_and_turns_with_the_sides(values):
-    found = difference_sequence(values)
-    means = np.cumsum(values) / np.arange(1, len(values) + 1)
-    assert found.shape == (len(values), 2)
-    assert (found[:, 0] <= means + 1e-12).all()
-    assert (means - 1e-12 <= found[:, 1]).all()
-    assert (np.abs(found) <= 1).all()
-    turned = difference_sequence([-value for value in values])
-    assert np.allclose(turned, -found[:, ::-1], atol=1e-6)
-
-
-@given(differences, st.integers(1, 60))
-def test_what_was_said_early_does_not_change_when_more_is_played(values, looked):
-    """A resumed evaluation, and one that looks after each pair, say the same as one that looks once."""
-    assert np.array_equal(difference_sequence(values)[:looked], difference_sequence(values[:looked]))
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=60))
-def test_a_rate_is_within_its_sequence_unless_it_moved(outcomes):
-    found = rate_sequence(outcomes)
-    assert (found >= 0).all()
-    assert (found <= 1).all()
-    low, high = mean_bounds(outcomes.count(False), 0, outcomes.count(True))
-    assert low <= np.mean(outcomes) <= high
+    low, high = difference_bounds(values)
+    assert -1 <= low <= np.mean(values) + 1e-12
+    assert np.mean(values) - 1e-12 <= high <= 1
+    assert np.allclose(difference_bounds([-value for value in values]), (-high, -low), atol=1e-6)
 
 
 @pytest.mark.parametrize("every", [1, 3, 7])
@@ -103,15 +92,18 @@ def test_no_interval_excludes_the_figure_beside_it_in_whatever_order_the_pairs_c
             assert one.difference > 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("lost", "won"), [(0.25, 0.25), (0.05, 0.05), (0.3, 0.1)])
-def test_the_chance_of_ever_leaving_the_truth_out_is_at_most_a_twentieth(lost, won):
-    random = np.random.default_rng(5)
-    values = random.choice([-1, 0, 1], p=[lost, 1 - lost - won, won], size=(600, 150))
-    lows, highs = np.cumsum(values < 0, axis=1), np.cumsum(values > 0, axis=1)
-    middles, truth = np.arange(1, 151) - lows - highs, (1 + won - lost) / 2
-    out = (log_capital(lows, middles, highs, truth) >= decisive_log_capital(0.95)).any(1)
-    out |= (log_capital(highs, middles, lows, 1 - truth) >= decisive_log_capital(0.95)).any(1)
+@pytest.mark.parametrize("kind", ["lost and won", "stages", "beta", "shared starts"])
+def test_the_chance_of_ever_leaving_the_truth_out_is_at_most_a_twentieth(kind):
+    random, size = np.random.default_rng(5), (600, 150)
+    values = {
+        "lost and won": lambda: random.choice([-1, 0, 1], p=[0.3, 0.6, 0.1], size=size),
+        "stages": lambda: (random.binomial(4, 0.3, size) - random.binomial(4, 0.3, size)) / 4,
+        "beta": lambda: random.beta(0.3, 1.5, size) - random.beta(0.3, 1.5, size),
+        "shared starts": lambda: 0.3 * random.random(size) * random.choice([-1, 1], size),
+    }[kind]()
+    truth = -0.2 if kind == "lost and won" else 0.0
+    sides = [log_capital_after_each(gains_above(side * values, side * truth)) for side in (1, -1)]
+    out = (np.maximum(*sides) >= decisive_log_capital(0.95)).any(axis=1)
     assert out.mean() <= 0.05
 
 
@@ -119,7 +111,8 @@ def test_rounds_of_tasks_keep_the_level_where_single_pairs_would_not():
     values = [1] * 10 + [-1] * 10  # two tasks in turn, ten seeds each: no difference over a whole round
     assert decide(values[:10]).kind == "better", "taken as one task they would differ"
     assert decide(values, every=20).kind == "undecided"
-    assert np.array_equal(difference_sequence(values, every=20)[:19], [[-1.0, 1.0]] * 19)
+    unfinished = decide(values[:19], every=20).interval
+    assert (unfinished.low, unfinished.high) == (-1.0, 1.0)
 
 
 def test_a_policy_that_loses_is_called_worse_as_soon_as_it_shows():
@@ -158,6 +151,17 @@ def test_a_verdict_has_held_since_the_pairs_that_it_names(values, margin, every)
         assert decide(values[: one.pairs - 1], margin, every=every).kind != one.kind
 
 
+def test_progress_shows_what_success_hides():
+    """Neither ever succeeds; one gets through three stages of four, the other through one or two."""
+    first, second = [0.75] * 40, [0.25, 0.5] * 20
+    progress = paired_scores(first, second, margin=0.1)
+    assert (progress.decision.kind, progress.pairs, progress.difference) == ("worse", 40, pytest.approx(-0.375))
+    assert progress.decision.pairs < 20
+    assert paired_scores(second, first, margin=0.1).decision.kind == "better"
+    assert paired_scores(first, first, margin=0.3).decision.kind == "not worse by more than the margin"
+    assert paired_scores(first[:7], second[:7], every=5).pairs == 5
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.data())
 def test_finished_results_are_judged_alike_in_whatever_order_they_come(first, data):
     second = data.draw(st.lists(st.booleans(), min_size=len(first), max_size=len(first)))
@@ -182,13 +186,15 @@ def test_pairs_are_counted_by_their_four_outcomes():
 
 
 def test_wrong_input_is_refused():
-    with pytest.raises(ValueError, match="−1, 0 or 1"):
-        difference_sequence([0, 2])
+    for odd in ([0, 2], [float("nan")], [[0.0]]):
+        with pytest.raises(ValueError, match="from −1 to 1"):
+            decide(odd)
     with pytest.raises(ValueError, match="margin"):
         decide([0], margin=5)
-    with pytest.raises(ValueError, match="12 outcomes against 3"):
-        paired_rates([True] * 12, [True] * 3)
+    for compare in (paired_rates, paired_scores):
+        with pytest.raises(ValueError, match="12 outcomes against 3"):
+            compare([True] * 12, [True] * 3)
     with pytest.raises(ValueError, match="level"):
-        difference_sequence([0], level=95)
+        decide([0], level=95)
     with pytest.raises(ValueError, match="round"):
-        difference_sequence([0], every=0)
+        decide([0], every=0)

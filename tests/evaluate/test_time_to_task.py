@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.evaluate.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
+from strobe.evaluate.measure.betting import decisive_log_capital, log_capital
 from strobe.evaluate.measure.time_to_task import (
     Ended,
     judge_times,
@@ -26,12 +26,6 @@ pairs_of_times = st.lists(st.tuples(seconds, seconds), min_size=1, max_size=40)
 
 def make_ends(*times: float, limit: float = LIMIT) -> list[Ended]:
     return [Ended(min(each, limit), each <= limit, limit) for each in times]
-
-
-def test_bets_on_gains_are_those_on_counts():
-    values = [0.0, 0.5, 1.0, 1.0, 0.5, 1.0]
-    gains = [value / 0.5 - 1 for value in values]
-    assert log_capital_of_gains(gains) == pytest.approx(float(log_capital(1, 2, 3, 0.5)))
 
 
 @given(pairs_of_times)

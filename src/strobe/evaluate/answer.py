@@ -11,7 +11,7 @@ from strobe.core.measure.statistics import bonferroni
 from strobe.core.results.call_times import find_growth
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Pairs, Plan
-from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
+from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, paired_scores, success_rate
 from strobe.evaluate.measure.time_to_task import episode_ends, judge_times, time_to_task, time_unjudged_reason
 from strobe.evaluate.pairs import TimeToTask
 from strobe.evaluate.results import CallTimes, EvaluatedVariant, LoopTimes, Timing, VariantOnTask
@@ -94,14 +94,17 @@ def _path_ratio(pairs: Pairs) -> float | None:
 def _rate_on_task(
     plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, level: float, every: int = 1
 ) -> VariantOnTask:
-    won = [line.success for line in played]
-    paired = None
-    if pairs is not None:
-        before, after = [a.success for a, _ in pairs], [b.success for _, b in pairs]
-        paired = paired_rates(before, after, plan.margin, level, every)
     # Divided before they are added: no sum of rewards may leave the range of a float.
     reward = sum(line.reward / len(played) for line in played)
-    return VariantOnTask(success=success_rate(won), reward=reward, paired=paired)
+    on = VariantOnTask(success=success_rate([line.success for line in played]), reward=reward)
+    judges = (plan.margin, level, every)
+    if pairs is not None:
+        on.paired = paired_rates([a.success for a, _ in pairs], [b.success for _, b in pairs], *judges)
+    if plan.full_reward is not None:
+        on.progress = sum(map(plan.score, played)) / len(played)
+        if pairs is not None:
+            on.scored = paired_scores([plan.score(a) for a, _ in pairs], [plan.score(b) for _, b in pairs], *judges)
+    return on
 
 
 def _median_ms(played: Sequence[EpisodeLine]) -> float:

@@ -28,20 +28,20 @@ After the episodes Strobe measures the latency of a chunk, at batch 1, all varia
 its parts, and the line a + b × steps (--latency_iterations; 0 skips this). It also times the calls within the episodes,
 separately from the simulator's own time, its rendering and its reset.
 
---parallel=4 plays four episodes at a time, each in a process of its own, by the same code. The table is the same as
-with one process, if --threads is the same (by default the processes share the cores). Strobe decides in the order of
-the starts. A process may play an episode ahead of the verdict that makes it unnecessary: that episode is saved and does
-not count. Each process holds a copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four
-processes, plus the copy of this process. The calls then run while other episodes are played, and are slower.
+--parallel=4 plays four episodes at a time, each in a process with its own copy of the policy, by the same code. The
+table is the same as with one process, if --threads is the same (by default the processes share the cores). Calls then
+run while other episodes are played, and are slower. With --launcher=ray the nodes of a Ray cluster play: one episode at
+a time on each GPU, or on each node if the policy runs on the CPU. Each node needs this machine's environment, and the
+checkpoint at the same path.
 
-With --launcher=ray the nodes of a Ray cluster play the episodes: one at a time on each GPU, or on each node if the
-policy runs on the CPU. With --parallel=4 each plays four at a time. The table is again the same. If a node is lost,
-another node plays its episode again. Each node needs this machine's environment, and the checkpoint at the same path.
-Strobe sends the recipes there, and episodes and videos come back.
+With --score=progress it is not success that decides, but how much of the task an episode did: 1 for a success, else its
+best reward of a control tick ÷ the reward of the whole task. Strobe knows that for PushT (the share of the goal that is
+covered) and ALOHA (stages 1 to 4). Rewards that are shaped for training, as MetaWorld's, say little of it: name theirs
+with --full_reward if you know better. Success, time and latency are shown as before. A run says which score decides
+before its first episode.
 
 Without a GPU, drawing takes most of an episode's time. Strobe draws only the observations that the policy looks at
-(--render=needed), if it knows them and knows that the simulator draws nothing else. Actions and outcomes are the same
-to the bit, and the answer has the share of ticks that were drawn.
+(--render=needed), if it knows them and knows that the simulator draws nothing else: actions and outcomes are the same.
 
 Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. After Ctrl-C Strobe judges and
 saves the episodes so far. After a kill, --resume=RUN continues with the same flags and plays no episode twice. You may
@@ -68,6 +68,7 @@ Further examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --launcher=ray --ray.address=10.0.0.1:6379
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --score=progress
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
   strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc,async --delay_ticks=0,5,15
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
@@ -92,7 +93,7 @@ from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_policy, resumable
-from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, take_policies, timed_live
+from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, full_reward, take_policies, timed_live
 from strobe.policy_cli.run_flags import check_launcher
 from strobe.policy_cli.subject_flags import require_subject, split_subject
 
@@ -133,6 +134,7 @@ def read(argv: Sequence[str]) -> EvaluateConfig | JudgeConfig:
         if parse_parallel(config.parallel) > 1:
             raise UserError(f"{alone}: play one episode at a time, without --parallel")
     check_timing(config, env)
+    full_reward(config)
     if not config.policies:
         check_policy(config)
     return config
@@ -186,6 +188,6 @@ run = Command(
         "Policy and simulator": ("policy.path", "policies", "env", "rename_map", "device"),
         "Variants": ("steps", "n_action_steps", "recipe"),
         "Latency": ("realtime", "latency", "inference"),
-        "Episodes": ("episodes", "margin", "seed", "parallel", "resume", "videos", "output_dir"),
+        "Episodes": ("episodes", "score", "margin", "seed", "parallel", "resume", "videos", "output_dir"),
     },
 )

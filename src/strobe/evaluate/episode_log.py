@@ -35,6 +35,7 @@ class EvaluationRequest(Data):
     tasks: list[str]
     variants: dict[str, str] = Field(description="name → treatments as written; '' for the baseline")
     margin: Finite
+    score: str = Field(default="success", description="what decides; of progress with the reward that is all of it")
     seed: int
     rename_map: dict[str, str] = Field(default_factory=dict)
     episodes: int = Field(description="number of episodes of each variant on each task; a resumed run may request more")
@@ -50,6 +51,7 @@ class EpisodeLine(Data):
     start: str = Field(description="digest of the first observation")
     success: bool
     reward: Finite = Field(description="sum over the control ticks")
+    best_reward: Finite | None = optional("largest reward of one control tick; None: not recorded")
     ticks: int
     call_ms: list[Finite] = Field(description="time of each call of the policy that ran the model")
     policy_ms: Finite = Field(description="the policy's time over all ticks")

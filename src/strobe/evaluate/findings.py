@@ -13,7 +13,7 @@ from strobe.evaluate.results import EvaluateResult
 
 
 def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
-    if result.variants and not _any_success(result):
+    if result.variants and result.score == "success" and not _any_success(result):
         episodes = sum(variant.together.success.episodes for variant in result.variants)
         yield warning(
             rule="evaluation-never-succeeds",
@@ -27,9 +27,10 @@ def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Iterator[Finding
 
 
 def undecided_variants(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
-    paired = {variant.name: variant.together.paired for variant in result.variants}
+    paired = {variant.name: variant.together.comparison for variant in result.variants}
     open_pairs = {name: p for name, p in paired.items() if p is not None and p.decision.kind == "undecided"}
-    if open_pairs and _any_success(result):  # with no success, more episodes are no help
+    # With no success to lose, more episodes are no help.
+    if open_pairs and (result.score == "progress" or _any_success(result)):
         count, possible_loss = len(open_pairs), max(-each.decision.interval.low for each in open_pairs.values())
         loss = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
         pairs = max(each.pairs for each in open_pairs.values())
@@ -37,7 +38,7 @@ def undecided_variants(result: EvaluateResult, _: Thresholds) -> Iterator[Findin
             rule="evaluation-undecided",
             title=f"{pairs} pairs are too few to decide {count} variant{units.plural(count)}",
             found=f"{loss} {result.foresight or ''}".strip(),
-            why="An episode succeeds or fails, so a few episodes show only large differences.",
+            why="One episode says little, so a few episodes show only large differences.",
             do="Continue this run: give the same command with --resume=RUN and more --episodes. The verdicts stay "
             "valid, no matter how often you add episodes.",
         )

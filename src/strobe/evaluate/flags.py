@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import custom_bound, minimum_bound
+from strobe.core.cli.bounds import choice_bound, custom_bound, exclusive_minimum_bound, minimum_bound
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import (
     ENGINES_NAMED,
@@ -42,6 +42,10 @@ WHOLE = each_bound(is_positive, "must be a whole number above zero")
 TICKS = each_bound(lambda ticks: ticks >= 0, "is not a number of control ticks: write --delay_ticks=0,2,5")
 OF_RTC = ("execution_horizon", "queue_threshold")
 OF_ASYNC = ("aggregate_fn_name", "chunk_size_threshold")
+# Simulators whose reward in a control tick says how much of the task is done → the reward of all of it: the share of
+# the goal that is covered over the share that is a success, and the number of the stage. MetaWorld's rewards are shaped
+# for training, and LIBERO's say no more than success.
+FULL_REWARDS = {"pusht": 1.0, "aloha": 4.0}
 
 
 @dataclass
@@ -96,12 +100,34 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     steps: tuple[int, ...] = field(default=(), metadata=STEPS)
     # Numbers of actions to execute of each chunk, in addition to the policy's own, separated by commas: 10,25,50.
     n_action_steps: tuple[int, ...] = field(default=(), metadata=EXECUTED)
+    # What decides: success, or progress, which is 1 for a success, and else the best reward of a control tick in an
+    # episode ÷ --full_reward. --margin is then a loss of progress.
+    score: str = field(default="success", metadata=choice_bound("success", "progress"))
+    # With --score=progress, the reward of a control tick that means the whole task. Known for pusht (1) and aloha (4).
+    full_reward: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # The most episodes of each variant on each task.
     episodes: int = field(default=50, metadata=minimum_bound(1))
     # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
     videos: int = field(default=2, metadata=minimum_bound(0))
     # Rounds that measure the latency of a chunk after the episodes, all variants in turn; 0 skips it.
     latency_iterations: int = field(default=10, metadata=minimum_bound(0))
+
+
+def full_reward(config: EvaluateConfig) -> float | None:
+    """Return the reward that is progress 1 if progress decides; None if success does. Raises UserError."""
+    if config.score == "success":
+        if config.full_reward is not None:
+            raise UserError("--full_reward needs --score=progress: without it success decides")
+        return None
+    if config.policies:
+        raise UserError(f"--score=progress is for variants of one policy: leave it or {FLAG} out")
+    kind = config.simulator.type
+    if (full := config.full_reward or FULL_REWARDS.get(kind)) is None:
+        raise UserError(
+            f"--score=progress: the rewards of '{kind}' are not known to say how much of the task is done; if they do, "
+            "--full_reward=R is the reward of the whole task"
+        )
+    return full
 
 
 def check_timing(config: RealtimeFlags, env: EnvConfig) -> None:

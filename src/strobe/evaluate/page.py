@@ -67,7 +67,7 @@ def answers(result: EvaluateResult) -> list[str]:
     """Return the decision, its figures and the next command, then each variant's time and what else was found."""
     if not result.variants:
         return ["No episode was played."]
-    if not any(variant.together.success.successes for variant in result.variants):
+    if result.score == "success" and not any(variant.together.success.successes for variant in result.variants):
         sentences = _explain_zero_success(result)
     elif result.elimination is not None:
         return checkpoints.answers(result, result.elimination)
@@ -75,7 +75,8 @@ def answers(result: EvaluateResult) -> list[str]:
         sentences = times.timed_answers(result) if times.is_timed(result) else _answers(result)
     if result.elimination is not None:
         return sentences
-    sentences += rates.reward_disagrees([(variant.name, variant.together) for variant in result.variants])
+    if result.score == "success":
+        sentences += rates.reward_disagrees([(variant.name, variant.together) for variant in result.variants])
     sentences += times.time_answers(result) + times.line_over_steps(result)
     if result.subject.source == RANDOM:
         sentences.append("Random weights: only the times say something about a trained policy.")
@@ -114,20 +115,23 @@ def _answers(result: EvaluateResult) -> list[str]:
             f"Success rate {rates.rate(success)} in {result.environment}; {times.latency_clause(first)}.",
             _latency_command(result),
         ]
-    kinds: dict[str, Decided] = {variant.name: _kind(variant) for variant in others}
+    verb, _, less, _ = rates.MORE[result.score]
+    kinds: dict[str, Decided] = {
+        variant.name: rates.verdict_kind(variant.together) or "undecided" for variant in others
+    }
     usable = [variant for variant in others if kinds[variant.name] not in ("worse", "undecided")]
     chosen = max(usable, key=lambda v: (kinds[v.name] == "better", _speed(v) or 0.0), default=None)
     undecided = sum(kind == "undecided" for kind in kinds.values())
-    pairs = max(variant.together.paired.pairs for variant in others if variant.together.paired is not None)
+    pairs = max(judged.pairs for variant in others if (judged := variant.together.comparison) is not None)
     if chosen is not None:
         head = _headline(result, chosen, kinds[chosen.name])
     elif undecided:
         of = "the variant" if len(others) == 1 else f"{undecided} of {units.count(len(others), 'variant')}"
         head = f"Inconclusive: {units.count(pairs, 'pair')} of episodes do not decide {of}."
     elif len(others) == 1:
-        head = f"{_subject(others[0])} {_verb(others[0], 'succeed')} less often than the baseline."
+        head = f"{_subject(others[0])} {_verb(others[0], verb)} {less} than the baseline."
     else:
-        head = f"All {len(others)} variants succeed less often than the baseline."
+        head = f"All {len(others)} variants {verb} {less} than the baseline."
     best = chosen or others[0]
     sentences = [head, _describe_variant(result, first, best)]
     if undecided:
@@ -149,19 +153,13 @@ def _latency_command(result: EvaluateResult) -> str:
 
 
 def _headline(result: EvaluateResult, chosen: EvaluatedVariant, kind: Decided) -> str:
+    verb, more, _, as_much = rates.MORE[result.score]
     if kind == "better":
-        return f"{_subject(chosen)} {_verb(chosen, 'succeed')} more often than the baseline."
-    assert chosen.together.paired is not None  # of all but the first
-    if chosen.together.paired.difference >= 0:
-        return (
-            f"{_subject(chosen)} {_verb(chosen, 'succeed')} as often as the baseline, within {points(result.margin)}."
-        )
-    return f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of success."
-
-
-def _kind(variant: EvaluatedVariant) -> Decided:
-    paired = variant.together.paired
-    return paired.decision.kind if paired is not None else "undecided"
+        return f"{_subject(chosen)} {_verb(chosen, verb)} {more} than the baseline."
+    assert chosen.together.comparison is not None  # of all but the first
+    if chosen.together.comparison.difference >= 0:
+        return f"{_subject(chosen)} {_verb(chosen, verb)} {as_much} as the baseline, within {points(result.margin)}."
+    return f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of {result.score}."
 
 
 def _speed(variant: EvaluatedVariant) -> float | None:
@@ -182,21 +180,13 @@ def _verb(variant: EvaluatedVariant, verb: str) -> str:
 
 
 def _describe_variant(result: EvaluateResult, first: EvaluatedVariant, variant: EvaluatedVariant) -> str:
-    paired = variant.together.paired
-    assert paired is not None  # of all but the first
-    success = f"{rates.share(variant.together.success)} vs {rates.share(first.together.success)} success"
-    return (
-        f"{_subject(variant)}: {success}, difference "
-        f"{rates.whole_points(paired.difference, paired.decision.interval)}, "
-        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}"
-        f"{_fast(variant, '; ')}."
-    )
+    score = f"{rates.mean_score(variant.together)} vs {rates.mean_score(first.together)} {result.score}"
+    pairs = rates.describe_pairs(variant.together.comparison, result.planned)
+    return f"{_subject(variant)}: {score}, {pairs}{_fast(variant, '; ')}."
 
 
 def _describe_briefly(variant: EvaluatedVariant) -> str:
-    paired = variant.together.paired
-    assert paired is not None  # of all but the first
-    return f"{_subject(variant)} {rates.whole_points(paired.difference, paired.decision.interval)}{_fast(variant)}"
+    return f"{_subject(variant)} {rates.paired_points(variant.together.comparison)}{_fast(variant)}"
 
 
 def _fast(variant: EvaluatedVariant, after: str = ", ") -> str:
@@ -212,6 +202,11 @@ def _describe_variants(result: EvaluateResult) -> list[str]:
         f"variant plays no further.{rates.joint_confidence_sentence(len(result.variants) - 1)} "
         + times.describe_latency(result)
     ]
+    if result.full_reward is not None:
+        about.append(
+            "Progress decides, and the difference is that of its mean. It is 1 for a success, else an episode's best "
+            f"reward of a control tick ÷ {result.full_reward:g}, within 0 and 1."
+        )
     return [*about, *([f"Before the start: {result.foresight}"] if result.foresight else [])]
 
 
@@ -241,7 +236,7 @@ def _tasks(result: EvaluateResult) -> Table:
 
 
 def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
-    at: Columns[VariantOnTask] = [figure("At pairs", lambda on: on.paired and on.paired.decision.pairs, str)]
+    at: Columns[VariantOnTask] = [figure("At pairs", lambda on: on.comparison and on.comparison.decision.pairs, str)]
     return [*rates.columns(result.margin), *at]
 
 

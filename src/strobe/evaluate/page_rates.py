@@ -12,7 +12,7 @@ from strobe.core.report.document import Columns, figure, words
 from strobe.core.report.frame import group_flags
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.evaluate.pairs import Decided, PairedRates, SuccessRate, verdict_in_words
+from strobe.evaluate.pairs import Decided, PairedRates, PairedScores, Score, SuccessRate, verdict_in_words
 from strobe.evaluate.results import JudgedOnTask, VariantOnTask
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
@@ -44,10 +44,16 @@ def difference(value: float, interval: Interval) -> str:
 
 def verdict(on: VariantOnTask | JudgedOnTask) -> tuple[float, Interval, Decided] | None:
     """Return the difference to the first one, its interval, and the verdict; None if there is nothing to compare."""
-    if on.paired is not None:
-        return on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
+    paired = on.comparison if isinstance(on, VariantOnTask) else on.paired
+    if paired is not None:
+        return paired.difference, paired.decision.interval, paired.decision.kind
     unpaired = on.unpaired if isinstance(on, JudgedOnTask) else None
     return None if unpaired is None else (unpaired.difference, unpaired.interval, unpaired.kind)
+
+
+def verdict_kind(on: VariantOnTask) -> Decided | None:
+    """Return the verdict by the score that decides; None for the first variant."""
+    return None if (judged := on.comparison) is None else judged.decision.kind
 
 
 def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
@@ -55,15 +61,33 @@ def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
     return [
         figure("Episodes", lambda on: on.success.episodes, str),
         figure("Success (95 % CI)", lambda on: on.success, rate),
+        figure("Progress (mean)", lambda on: on.progress if isinstance(on, VariantOnTask) else None, units.percent),
         figure("Reward (mean)", lambda on: on.reward, units.number),
         figure("Difference, points (CI)", verdict, lambda judged: difference(*judged[:2])),
         words("Verdict", lambda on: (judged := verdict(on)) and verdict_in_words(judged[2], margin)),
     ]
 
 
+# Of each score: a verb, and its adverbs for more, less and as much.
+MORE: dict[Score, tuple[str, str, str, str]] = {
+    "success": ("succeed", "more often", "less often", "as often"),
+    "progress": ("make", "more progress", "less progress", "as much progress"),
+}
+
+
 def share(success: SuccessRate) -> str:
     """Return a rate in whole percent: '47 %'."""
     return f"{100 * success.rate:.0f} %"
+
+
+def mean_score(on: VariantOnTask) -> str:
+    """Return the mean of the score that decides, in whole percent."""
+    return share(on.success) if on.progress is None else f"{100 * on.progress:.0f} %"
+
+
+def paired_points(paired: PairedRates | PairedScores | None) -> str:
+    """Return the difference in `whole_points`; of the first variant, 'no difference'."""
+    return "no difference" if paired is None else whole_points(paired.difference, paired.decision.interval)
 
 
 def whole_points(value: float, interval: Interval) -> str:
@@ -75,9 +99,13 @@ def whole_points(value: float, interval: Interval) -> str:
     return f"{shown} points [{low}, {high}]"
 
 
-def stopped_early(paired: PairedRates, planned: int) -> str:
-    """Return that a verdict came before the planned pairs, as a clause."""
-    return "; stopped early: decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
+def describe_pairs(paired: PairedRates | PairedScores | None, planned: int) -> str:
+    """Return the difference, the pairs that were played, and whether the verdict came before ``planned`` ones."""
+    if paired is None:
+        return "no paired episode"
+    early = paired.decision.kind != "undecided" and paired.pairs < planned
+    pairs = f"{units.count(paired.pairs, 'paired episode')}{'; stopped early: decided' * early}"
+    return f"difference {paired_points(paired)}, {pairs}"
 
 
 def reward_disagrees(names: Sequence[tuple[str, VariantOnTask | JudgedOnTask]]) -> list[str]:

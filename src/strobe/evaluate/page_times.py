@@ -14,7 +14,6 @@ from strobe.core.results.numerals import points, significant
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate.pairs import (
     OLDER,
-    Decided,
     PairedTimes,
     TimeToTask,
     mean_in_words,
@@ -44,11 +43,12 @@ def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str | None:
     if variant.time.paired is None:
         return f"{variant.name}: the task takes {_mean_seconds_text(variant.time)}."
     time = f"{time_in_words(variant.time.paired)}{_despite(variant)}"
-    kind = _kind(variant)
+    kind = rates.verdict_kind(variant.together)
     if kind is None or kind == "undecided":
-        return f"{variant.name}: success is undecided, and it {time}."
+        return f"{variant.name}: {result.score} is undecided, and it {time}."
     if kind == "worse":
-        return f"{variant.name}: it succeeds less often, and it {time}."
+        verb, _, less, _ = rates.MORE[result.score]
+        return f"{variant.name}: it {verb}s {less}, and it {time}."
     return f"{variant.name}: it is {verdict_in_words(kind, result.margin)}, and it {time}."
 
 
@@ -302,17 +302,21 @@ def timed_answers(result: EvaluateResult) -> list[str]:
             f"{result.subject.name} succeeds in {success.successes} of {units.count(success.episodes, 'episode')}.",
             f"Success rate {rates.rate(success)} in {result.environment}, {first.name}.",
         ]
-    worse, undecided = (next((row for row in others if _kind(row[0]) == kind), None) for kind in ("worse", "undecided"))
+    worse, undecided = (
+        next((row for row in others if rates.verdict_kind(row[0].together) == kind), None)
+        for kind in ("worse", "undecided")
+    )
     variant, timing = worse or undecided or others[-1]
-    latency, before = _latency(timing), rates.share(first.together.success)
+    latency, before = _latency(timing), rates.mean_score(first.together)
     if worse is not None:
-        head = f"{latency} of latency cuts success from {before} to {rates.share(variant.together.success)}."
+        head = f"{latency} of latency cuts {result.score} from {before} to {rates.mean_score(variant.together)}."
     elif undecided is not None:
         head = f"Inconclusive: what {latency} of latency costs is not decided."
     else:
-        head = f"{latency} of latency costs at most {points(result.margin)} of success."
+        head = f"{latency} of latency costs at most {points(result.margin)} of {result.score}."
     tested = units.join_names([_latency(each).removesuffix(" ms") for _, each in rows])
-    sentences = [head, f"{_paired_in_words(result, variant)} {tested} ms were tested."]
+    pairs = rates.describe_pairs(variant.together.comparison, result.planned)
+    sentences = [head, f"{units.capital(pairs)}. {tested} ms were tested."]
     if worse is not None:
         keep, at = ("policy.", "env.", "rename_map"), f"{timing.imposed.median:g}"
         sentences.append(rates.next_command(result.command, command="tune", keep=keep, latency=at))
@@ -328,25 +332,10 @@ def _latency(timing: Timing) -> str:
     return f"{timing.imposed.median:.3g} ms"
 
 
-def _kind(variant: EvaluatedVariant) -> Decided | None:
-    paired = variant.together.paired
-    return None if paired is None else paired.decision.kind
-
-
-def _paired_in_words(result: EvaluateResult, variant: EvaluatedVariant) -> str:
-    paired = variant.together.paired
-    assert paired is not None  # of all but the first
-    difference = rates.whole_points(paired.difference, paired.decision.interval)
-    early = rates.stopped_early(paired, result.planned)
-    return f"{units.count(paired.pairs, 'paired episode')}, difference {difference}{early}."
-
-
 def _verdict(result: EvaluateResult, variant: EvaluatedVariant) -> str:
-    paired = variant.together.paired
-    assert paired is not None  # of all but the first
-    difference = rates.whole_points(paired.difference, paired.decision.interval)
-    verdict = verdict_in_words(paired.decision.kind, result.margin)
-    return f"{rates.share(variant.together.success)} success, {verdict}, {difference}"
+    on = variant.together
+    verdict = verdict_in_words(rates.verdict_kind(on) or "undecided", result.margin)
+    return f"{rates.mean_score(on)} {result.score}, {verdict}, {rates.paired_points(on.comparison)}"
 
 
 def _compare_settings(
@@ -357,25 +346,26 @@ def _compare_settings(
     for group, rows in by_setting.items():
         held = None
         for variant, timing in rows:
-            if _kind(variant) in ("worse", "undecided"):
+            if rates.verdict_kind(variant.together) in ("worse", "undecided"):
                 break
             held = timing
         tolerated[_group_name(group, by_setting)] = held
     known = {name: timing for name, timing in tolerated.items() if timing is not None}
     first, *others = result.variants
-    pairs = units.count(max(v.together.paired.pairs for v in others if v.together.paired), "paired episode")
+    pairs = units.count(max(v.together.comparison.pairs for v in others if v.together.comparison), "paired episode")
+    undecided = any(rates.verdict_kind(variant.together) == "undecided" for variant in others)
     ranked = sorted(known, key=lambda name: -known[name].imposed.median)
     if not any(known[name].imposed.median for name in ranked):
-        undecided = any(_kind(variant) == "undecided" for variant in others)
-        head = "Inconclusive: no setting is shown to tolerate latency." if undecided else "Every latency costs success."
+        head = "Inconclusive: no setting is shown to tolerate latency."
+        head = head if undecided else f"Every latency costs {result.score}."
     elif len(ranked) > 1 and known[ranked[0]].imposed.median == known[ranked[-1]].imposed.median:
         head = f"{units.join_names(ranked)} tolerate {_latency(known[ranked[0]])} of latency."
     else:
         then = f", {ranked[1]} {_latency(known[ranked[1]])}" if len(tolerated) == 2 and len(ranked) == 2 else ""
         head = f"{ranked[0]} tolerates {_latency(known[ranked[0]])} of latency{then}."
-    reference = f"{rates.share(first.together.success)} success of {first.name}"
+    reference = f"{rates.mean_score(first.together)} {result.score} of {first.name}"
     sentences = [head, f"Up to {pairs} vs the {reference}; a loss up to {points(result.margin)} is tolerated."]
-    if any(_kind(variant) == "undecided" for variant in others):
+    if undecided:
         sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
     return sentences + [f"{each.name}: {_verdict(result, each)}." for each in others]
 

@@ -11,6 +11,7 @@ from strobe.core.results.numerals import points, significant
 from strobe.simulators.results import Episode
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
+Score = Literal["success", "progress"]
 
 
 def verdict_in_words(kind: Decided, margin: float) -> str:
@@ -34,7 +35,7 @@ class Decision(Data):
     interval: Interval = Field(
         description="interval of the difference; anytime-valid, or for one look if all results were complete beforehand"
     )
-    margin: Finite | None = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
+    margin: Finite | None = Field(description="non-inferiority margin (loss of the score), stated beforehand")
     within_margin: bool = Field(description="a loss above the margin is excluded, whatever the verdict")
     pairs: int | None = Field(description="number of pairs since which this verdict has held; None if undecided")
 
@@ -58,6 +59,14 @@ class PairedRates(Data):
     def pairs(self) -> int:
         """Pairs in all."""
         return self.both + self.lost + self.won + self.neither
+
+
+class PairedScores(Data):
+    """A variant's progress against the first one's, 0 to 1, on the pairs of `PairedRates`."""
+
+    pairs: int
+    difference: Finite = Field(description="difference of the mean progress, −1 to 1: it − the first")
+    decision: Decision
 
 
 class UnpairedRates(Data):

@@ -9,7 +9,7 @@ from pydantic import Field
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.call_times import Growth
 from strobe.core.results.data import Data, Finite, Interval, Line, Quantiles, Summary, many, optional
-from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
+from strobe.evaluate.pairs import PairedRates, PairedScores, PairedTimes, Score, SuccessRate, TimeToTask, UnpairedRates
 from strobe.loops.results.motion import Motion
 
 
@@ -84,6 +84,13 @@ class VariantOnTask(Data):
     success: SuccessRate
     reward: Finite = Field(description="mean over the episodes of the summed reward")
     paired: PairedRates | None = optional("comparison with the first variant; None for itself")
+    progress: Finite | None = optional("mean progress over the episodes, 0 to 1; None: success decides")
+    scored: PairedScores | None = optional("comparison of progress with the first variant; None: success decides")
+
+    @property
+    def comparison(self) -> PairedRates | PairedScores | None:
+        """The comparison by the score that decides; None for the first variant."""
+        return self.paired if self.scored is None else self.scored
 
 
 class CallTimes(Data):
@@ -177,7 +184,9 @@ class EvaluateResult(Result):
     tasks: list[str]
     fps: Finite | None = optional("control ticks per second; None in older answers")
     planned: int = Field(description="episodes requested for each variant, over all tasks")
-    margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
+    score: Score = Field(default="success", description="what decides, stated beforehand")
+    full_reward: Finite | None = optional("reward of a control tick that is progress 1; None: success decides")
+    margin: Finite = Field(description="non-inferiority margin (loss of the score), stated beforehand")
     foresight: str | None = optional("the verdicts within reach of the planned number")
     variants: list[EvaluatedVariant] = many("variants that were played, the baseline first")
     elimination: Elimination | None = optional("outcome with several checkpoints; None: variants of one policy")

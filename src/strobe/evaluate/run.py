@@ -60,12 +60,15 @@ def evaluate_policy(config: EvaluateConfig, crew: Crew, live: Live) -> tuple[Eva
             # True to time, many rows are one variant, whose chunk takes as long in all of them.
             result = evaluate(subject, session, 0 if timings else config.latency_iterations)
             result.videos = films.videos(session.log.episodes)
+            if config.full_reward is not None:
+                word = f"--full_reward={config.full_reward:g} is your word"
+                result.notes.append(f"{word}: whether these rewards grow with the task was not judged")
             result.notes += realtime.notes(config, config.simulator, timings, session.log.episodes.values())
             return result
 
-        return playing.Request(
-            rows_of, made, config.episodes, study, config.videos, _repetition_notes(subject, steps, executed)
-        )
+        notes = _repetition_notes(subject, steps, executed)
+        full_reward = realtime.full_reward(config)
+        return playing.Request(rows_of, made, config.episodes, study, config.videos, notes, full_reward)
 
     return playing.play("evaluate", {"": config.subject}, config, crew, live, make_request)
 
@@ -159,8 +162,9 @@ def evaluate(subject: PolicySubject, session: Session, latency_iterations: int =
     plan, watching = session.plan, session.watching
     title = f"{subject.info.name}: success against latency in {session.environment}"
     result = begin(EvaluateResult, subject, title, session, planned=plan.planned_episodes)
+    result.score, result.full_reward = "success" if plan.full_reward is None else "progress", plan.full_reward
     if len(plan.candidates) > 1:
-        result.foresight = foresight(plan.planned_episodes, plan.margin)
+        result.foresight = foresight(plan.planned_episodes, plan.margin, score=result.score)
         watching.say(result.foresight)
     names = "; ".join(candidate.name for candidate in plan.candidates)
     watching.stage(f"episodes in {session.environment}, up to {plan.planned_episodes} of each: {names}")

@@ -56,6 +56,7 @@ class Request(Generic[R]):
         study: plays and judges.
         videos: first starts of each row that are filmed.
         notes: on rows that were asked for and are not among them.
+        full_reward: as of `Plan`.
     """
 
     rows_of: RowsOf
@@ -64,6 +65,7 @@ class Request(Generic[R]):
     study: Callable[[Session, Filming], R]
     videos: int = 0
     notes: list[str] = field(default_factory=list)
+    full_reward: float | None = None
 
 
 def play(
@@ -87,7 +89,7 @@ def play(
     live.stage(f"starting {env.type}")
     runner = make_runner(env, subjects, request.rows, config.rendering)
     try:
-        plan = Plan(request.rows, runner.tasks, request.episodes, config.margin, config.seed)
+        plan = Plan(request.rows, runner.tasks, request.episodes, config.margin, config.seed, request.full_reward)
         asked = _evaluation_request(config, subjects, plan, crew.threads)
         about = subjects[""].info.name if "" in subjects else f"{len(subjects)} checkpoints"
         with _open_log(config, command, asked, about, live) as log:
@@ -164,6 +166,7 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
         environment={"type": config.simulator.type, **to_json(config.env)},
         tasks=list(plan.tasks),
         margin=config.margin,
+        score="success" if plan.full_reward is None else f"progress of {plan.full_reward:g}",
         seed=config.seed,
         rename_map=config.rename_map,
         episodes=plan.episodes,

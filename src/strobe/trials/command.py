@@ -6,27 +6,26 @@ Plans blinded pairs of trials of two settings, then judges them. The settings ar
 The plan is a folder: a table for the operator (trials.csv), two scripts that start lerobot-rollout with setting A or B
 (a.sh, b.sh), and README.txt. The operator does not know which setting is which, and runs the trials in a random order.
 
---judge reads the table, opens the key and judges success and time to task, with intervals that hold at every number of
-pairs. With --blind the key stays closed: the answer says whether it is decided, not for which setting.
+--judge reads the table, opens the key and judges success (or progress, with --score) and time to task, with intervals
+that hold at every number of pairs. With --blind the key stays closed: the answer says only whether it is decided.
 
 Examples:
   strobe trials --of=runs/TUNE --limit_s=60 --output=trials -- --robot.type=so101_follower --robot.port=/dev/ttyACM0
   strobe trials --judge=trials
 
 More:
-  trials.csv   one row for each trial, in pairs, in a random order. The operator fills in whether it succeeded (yes or
-               no), the seconds, and the start that both trials of a pair share.
-  a.sh, b.sh   start lerobot-rollout with the setting whose code is A or B. What it prints goes to a file. With --watch
-               they start `strobe rollout`, which saves each trial as a run.
-  key.json     which code is which setting. The operator does not open it before the end.
-  plan.json    the plan: the order of the codes, the margin, the limit of a trial.
-  README.txt   how to run the trials.
+The operator fills in a row of trials.csv (CSV, with commas, semicolons or tabs) for each trial: success (yes or no),
+seconds, and the start that both trials of a pair share. What the scripts print goes to a file; with --watch they start
+`strobe rollout`, which saves each trial as a run. Without arguments after --, give them to the scripts. key.json says
+which code is which setting, and stays closed before the end.
 
-If there are no arguments after --, give them to the scripts: sh a.sh --robot.type=….
+The verdict is better, worse, or not worse by more than the margin, as in `strobe evaluate`. Time to task is judged if
+the plan has --limit_s and the successes have their seconds. A row without a success was not run.
 
-The verdict on success is better, worse, or not worse by more than the margin, as in `strobe evaluate`. Time to task is
-judged if the plan has the limit of a trial and the successes have their seconds. The table is CSV, with
-commas, semicolons or tabs. A row without a success was not run.
+With --score=progress the table has a column for the stages that a failure reached (2 of 4), or the share of the task
+that it did (0.5). A success has all of it. The mean decides, by the same intervals; success is shown. That takes fewer
+trials where failures differ in how far they get: the plan says how many. In the table of another plan progress is
+shown and not judged, because the score is stated before the trials.
 
 Further examples:
   strobe trials --setting 'default: --policy.n_action_steps=50' --setting 'tuned: --policy.n_action_steps=10' \
@@ -41,17 +40,18 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
+from strobe.core.cli.bounds import choice_bound, exclusive_minimum_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, split_lerobot, take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check, join_flag_values
 
-PLANNING = ("of", "latency", "setting", "output", "seed", "watch")  # flags that --judge has no use for
+STATED = ("score", "margin", "limit_s")  # flags that the plan states
+PLANNING = ("of", "latency", "pairs", *STATED, "output", "seed", "watch")  # flags that --judge has no use for
 
 
 @dataclass
@@ -67,7 +67,9 @@ class TrialsConfig:
     setting: list[str] = field(default_factory=list)
     # How many pairs to plan. You may stop earlier.
     pairs: int = field(default=20, metadata=minimum_bound(1))
-    # Loss of success rate, 0 to 1, that counts as not worse. It is stated in the plan.
+    # What decides: success, or progress, the share of the task that was done. It is stated in the plan.
+    score: str = field(default="success", metadata=choice_bound("success", "progress"))
+    # Loss of the score, 0 to 1, that counts as not worse. It is stated in the plan.
     margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
     # Seconds that a trial may last. lerobot-rollout then gets it as its --duration. Needed to judge times.
     limit_s: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
@@ -109,10 +111,8 @@ def read(argv: Sequence[str]) -> TrialsConfig:
 
 def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str] | None) -> None:
     """Raises UserError for flags of a plan together with --judge."""
-    given = [name for name in PLANNING if getattr(config, name)]
-    stated = [argument.partition("=")[0].lstrip("-").replace("-", "_") for argument in rest]
-    given += [name for name in ("margin", "limit_s", "pairs") if name in stated]
-    if given:
+    named = [argument.partition("=")[0].lstrip("-").replace("-", "_") for argument in rest]
+    if given := ["setting"] * bool(config.setting) + [name for name in PLANNING if name in named]:
         raise UserError(f"--judge reads a plan that was written before: leave out --{given[0]}")
     if theirs is not None:
         raise UserError("--judge runs nothing: leave out the arguments after --")
@@ -142,7 +142,7 @@ def study(config: TrialsConfig, live: Live) -> Studied | int:
 
 def write_plan(config: TrialsConfig) -> int:
     """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
-    from strobe.trials.plan import draw, load_tuning, spelt_settings, tuned_policy, tuned_settings, write
+    from strobe.trials.plan import PROGRAM, draw, load_tuning, spelt_settings, tuned_policy, tuned_settings, write
 
     assert config.output is not None  # checked when it was read
     if config.of is not None:
@@ -152,11 +152,12 @@ def write_plan(config: TrialsConfig) -> int:
             print(f"policy   the tuning's was {policy}: give --policy.path={policy} after the --, if you trust that")
     else:
         settings = spelt_settings(config.setting)
-    _check_flags(settings[0].flags, config.shared)
-    _check_flags(settings[1].flags, config.shared)
+    for setting in settings:
+        _check_flags(setting.flags, config.shared)
     seed = secrets.randbelow(2**32) if config.seed is None else config.seed
-    drawn = draw(settings, config.pairs, config.margin, config.limit_s, seed)
-    write(replace(drawn, shared=config.shared, watched=config.watch), config.output)
+    plan, key = draw(settings, config.pairs, seed, {name: getattr(config, name) for name in STATED})
+    command = [*(["strobe", "rollout", "--"] if config.watch else [PROGRAM]), *config.shared]
+    write(plan, key, command, config.output)
     _say(config)
     return 0
 
@@ -179,7 +180,7 @@ def _say(config: TrialsConfig) -> None:
 
     folder = config.output
     print(f"plan     {folder}: {config.pairs} pairs; read {folder}/README.txt first")
-    print(f"decides  {foresight(config.pairs, config.margin)}")
+    print(f"decides  {foresight(config.pairs, config.margin, score=config.score)}")
     names = {argument.partition("=")[0] for argument in config.shared}
     if missing := [name for name in ("--robot.type", "--policy.path") if name not in names]:
         print(f"missing  {', '.join(missing)}: give them to the scripts, as sh a.sh {missing[0]}=…")

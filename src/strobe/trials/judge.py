@@ -16,7 +16,7 @@ from pathlib import Path
 from strobe.core.errors import UserError, os_error_reason
 from strobe.core.runs.contents import contents
 from strobe.evaluate.measure.planning import fewest_pairs, fewest_pairs_apart
-from strobe.evaluate.measure.success_rates import paired_rates, success_rate
+from strobe.evaluate.measure.success_rates import paired_rates, paired_scores, success_rate
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, time_to_task
 from strobe.trials.plan import KEY, SHEET, TrialKey, TrialPlan, load_key, load_plan
 from strobe.trials.results import Code, OfOrder, Trial, TrialsResult, TriedSetting
@@ -25,16 +25,8 @@ from strobe.version import __version__
 REQUIRED = ("pair", "trial", "code", "success")
 
 
-@dataclass(frozen=True)
-class SheetLimits:
-    """The limits that a row is checked against: the number of pairs, and the seconds of a trial (None: no limit)."""
-
-    pairs: int
-    limit_s: float | None
-
-
-def read_sheet(file: Path, limits: SheetLimits) -> list[Trial]:
-    """Return the trials that were run, by their place in the plan. A row without a success was not run.
+def read_sheet(file: Path, plan: TrialPlan) -> list[Trial]:
+    """Return the trials of ``plan`` that were run, by their place in it. A row without a success was not run.
 
     Raises:
         UserError: not a table of trials; or rows with a missing or odd value, the first of them with its line.
@@ -44,7 +36,7 @@ def read_sheet(file: Path, limits: SheetLimits) -> list[Trial]:
     seen = dict[object, int]()  # what may stand in one row only → its line
     for line, cells in rows:
         try:
-            trial = _trial(line, _cells(columns, cells), limits)
+            trial = _trial(line, _cells(columns, cells), plan)
             if trial is not None:
                 _require_unique(seen, trial)
                 trials.append(trial)
@@ -104,17 +96,17 @@ def _cells(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     return {name: cell.strip() for name, cell in zip(columns, padded, strict=False)}
 
 
-def _trial(line: int, cells: dict[str, str], limits: SheetLimits) -> Trial | None:
+def _trial(line: int, cells: dict[str, str], plan: TrialPlan) -> Trial | None:
     """Return the trial of a row; None if it was not run. Raises ValueError for an odd value."""
-    said, seconds = cells["success"], cells.get("seconds", "")
+    said, progress, seconds = cells["success"], cells.get("progress"), cells.get("seconds", "")
     if not said:
-        if seconds:
-            raise ValueError("seconds without a success: write yes or no, or clear the row")
+        if odd := "seconds" if seconds else "progress" if progress else "":
+            raise ValueError(f"{odd} without a success: write yes or no, or clear the row")
         return None
     success = _success(said)
     pair, trial = _number("pair", cells["pair"]), _number("trial", cells["trial"])
-    if not 1 <= pair <= limits.pairs:
-        raise ValueError(f"pair {pair} is not in the plan, which has {limits.pairs}")
+    if not 1 <= pair <= len(plan.orders):
+        raise ValueError(f"pair {pair} is not in the plan, which has {len(plan.orders)}")
     if trial not in (2 * pair - 1, 2 * pair):
         raise ValueError(f"trial {trial} is not of pair {pair}, whose trials are {2 * pair - 1} and {2 * pair}")
     return Trial(
@@ -123,7 +115,8 @@ def _trial(line: int, cells: dict[str, str], limits: SheetLimits) -> Trial | Non
         trial=trial,
         code=_code(cells["code"]),
         success=success,
-        seconds=_seconds(seconds, success, limits.limit_s),
+        progress=_progress(progress, success),
+        seconds=_seconds(seconds, success, plan.limit_s),
         condition=cells.get("condition", ""),
         note=cells.get("note", ""),
     )
@@ -145,6 +138,22 @@ def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"{name} is '{text}': write a number" if text else f"{name} is missing")
     return int(text[:9])
+
+
+def _progress(text: str | None, success: bool) -> float | None:
+    """Return ``'0.5'``, ``'2/4'`` or ``'2 of 4'`` as a share. Without text: 1 for a success, else None. ValueError."""
+    if not text:
+        return None if text is None or not success else 1.0
+    reached, _, stages = text.lower().replace("of", "/").partition("/")
+    try:
+        share = float(reached) / float(stages or 1)
+    except (ValueError, ZeroDivisionError):
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise ValueError(f"progress is '{text}': write a share from 0 to 1, such as 0.5, or stages, such as 2 of 4")
+    if success != (share == 1):
+        raise ValueError(f"progress is '{text}' and success is '{'yes' if success else 'no'}': all of it is a success")
+    return share
 
 
 def _seconds(text: str, success: bool, limit_s: float | None) -> float | None:
@@ -201,6 +210,7 @@ def judge(
         title="two settings on the robot",
         source=source,
         planned=len(plan.orders),
+        score=plan.score,
         margin=plan.margin,
         limit_s=plan.limit_s,
         blind=blind if key is None else None,
@@ -209,11 +219,11 @@ def judge(
     )
     _record_deviations(result, plan, pairs)
     # Without the key the two have no order: the second code is compared with the first.
-    default: Code = key.default if key is not None else "A"
-    codes: tuple[Code, Code] = ("A", "B") if default == "A" else ("B", "A")
-    _judge_success(result, pairs, codes, key)
-    _judge_times(result, pairs, codes, key)
-    if key is not None:
+    codes: tuple[Code, Code] = ("B", "A") if key is not None and key.default == "B" else ("A", "B")
+    _judge(result, [[pair.of[code] for pair in pairs] for code in codes])
+    if key is None:
+        result.rates = result.progress = result.times = None
+    else:
         result.settings = [_setting(result, key, code, pairs) for code in codes]
         result.title = " against ".join(setting.name for setting in reversed(result.settings))
         result.orders = [_order_effect(key, code, codes, pairs) for code in codes]
@@ -248,80 +258,79 @@ def _plain(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def _judge_success(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code, Code], key: TrialKey | None) -> None:
-    fewest = min(fewest_pairs_apart(), fewest_pairs(result.margin))
-    if len(pairs) < fewest:
-        complete = "1 pair is complete" if len(pairs) == 1 else f"{len(pairs)} pairs are complete"
-        result.rates_not_judged = f"{complete}, and fewer than {fewest} decide nothing"
-        return
-    before, after = ([pair.of[code].success for pair in pairs] for code in codes)
-    rates = paired_rates(before, after, result.margin)
-    if rates.decision.kind in ("better", "worse"):
-        result.decided.append("success")
-    if key is None:
-        result.rates_not_judged = "the key was not opened"
-    else:
-        result.rates = rates
-
-
-def _judge_times(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code, Code], key: TrialKey | None) -> None:
-    result.times_not_judged = _times_unjudged_reason(result, pairs)
-    if result.times_not_judged:
-        return
-    before, after = (_trial_ends(result, pairs, code) for code in codes)
-    times = judge_times(before, after)
-    if times.kind in ("sooner", "later"):
+def _judge(result: TrialsResult, played: Sequence[Sequence[Trial]]) -> None:
+    """Judge both settings' trials, ``played``, by success, progress and time, or say why not."""
+    first, second = played
+    result.rates_not_judged = _shortage_reason(result)
+    if not result.rates_not_judged:
+        result.rates = paired_rates([t.success for t in first], [t.success for t in second], result.margin)
+    if result.score == "progress":
+        missing = sorted(trial.trial for trial in [*first, *second] if trial.progress is None)
+        of = f"{len(missing)} of {2 * result.counted} trials have no progress"
+        result.progress_not_judged = f"{of} (trial {missing[0]} is the first)" if missing else _shortage_reason(result)
+        if not result.progress_not_judged:
+            before, after = ([trial.progress or 0.0 for trial in trials] for trials in played)
+            result.progress = paired_scores(before, after, result.margin)
+    elif any(trial.progress is not None for trial in result.trials):
+        result.progress_not_judged = "the plan says that success decides"
+    result.times_not_judged = _times_unjudged_reason(result, [*first, *second])
+    if not result.times_not_judged:
+        result.times = judge_times(_trial_ends(result, first), _trial_ends(result, second))
+    if result.comparison is not None and result.comparison.decision.kind in ("better", "worse"):
+        result.decided.append(result.score)
+    if result.times is not None and result.times.kind in ("sooner", "later"):
         result.decided.append("time")
-    if key is None:
-        result.times_not_judged = "the key was not opened"
-    else:
-        result.times = times
 
 
-def _times_unjudged_reason(result: TrialsResult, pairs: Sequence[Pair]) -> str | None:
-    """Return why the times of these pairs are not judged; None if they are."""
+def _shortage_reason(result: TrialsResult) -> str | None:
+    fewest = min(fewest_pairs_apart(), fewest_pairs(result.margin))
+    complete = "1 pair is complete" if result.counted == 1 else f"{result.counted} pairs are complete"
+    return f"{complete}, and fewer than {fewest} decide nothing" if result.counted < fewest else None
+
+
+def _times_unjudged_reason(result: TrialsResult, trials: Sequence[Trial]) -> str | None:
+    """Return why the times of these trials are not judged; None if they are."""
     if result.limit_s is None:
         return "the plan states no limit of a trial (--limit_s)"
-    done = [trial for pair in pairs for trial in pair.of.values() if trial.success]
+    done = sorted((trial for trial in trials if trial.success), key=lambda trial: trial.trial)
     if not done:
         return "no trial of a complete pair succeeded"
     if missing := [trial for trial in done if trial.seconds is None]:
         return f"{len(missing)} of {len(done)} successes have no seconds (trial {missing[0].trial} is the first)"
     if all(trial.seconds == result.limit_s for trial in done):
         return "every success has the limit of a trial as its seconds"
-    if len(pairs) < fewest_pairs_apart():
+    if result.counted < fewest_pairs_apart():
         return f"fewer than {fewest_pairs_apart()} pairs decide nothing"
     return None
 
 
-def _trial_ends(result: TrialsResult, pairs: Sequence[Pair], code: Code) -> list[Ended]:
-    assert result.limit_s is not None  # else times are not judged
-    return [
-        Ended(result.limit_s if trial.seconds is None else trial.seconds, trial.success, result.limit_s)
-        for trial in (pair.of[code] for pair in pairs)
-    ]
+def _trial_ends(result: TrialsResult, trials: Sequence[Trial]) -> list[Ended]:
+    limit = result.limit_s
+    assert limit is not None  # else times are not judged
+    return [Ended(limit if each.seconds is None else each.seconds, each.success, limit) for each in trials]
 
 
 def _setting(result: TrialsResult, key: TrialKey, code: Code, pairs: Sequence[Pair]) -> TriedSetting:
-    setting, second = key.settings[code], code != key.default
-    outcomes = [pair.of[code].success for pair in pairs]
-    timed = result.times is not None and any(outcomes)
+    setting, trials = key.settings[code], [pair.of[code] for pair in pairs]
+    outcomes = [trial.success for trial in trials]
+    shares = [trial.progress for trial in trials if trial.progress is not None]
+    paired = result.times if code != key.default else None
     return TriedSetting(
         name=setting.name,
         code=code,
         flags=setting.flags,
         recipe=setting.recipe,
         success=success_rate(outcomes) if outcomes else None,
-        time=time_to_task(_trial_ends(result, pairs, code), result.times if second else None) if timed else None,
+        progress=sum(shares) / len(shares) if shares and len(shares) == len(trials) else None,
+        time=time_to_task(_trial_ends(result, trials), paired) if result.times is not None and any(outcomes) else None,
     )
 
 
 def _order_effect(key: TrialKey, code: Code, codes: tuple[Code, Code], pairs: Sequence[Pair]) -> OfOrder:
     these = [pair for pair in pairs if pair.first.code == code]
     won = [(pair.of[codes[0]].success, pair.of[codes[1]].success) for pair in these]
-    return OfOrder(
-        first=key.settings[code].name, pairs=len(these), lost=won.count((True, False)), won=won.count((False, True))
-    )
+    lost, gained = won.count((True, False)), won.count((False, True))
+    return OfOrder(first=key.settings[code].name, pairs=len(these), lost=lost, won=gained)
 
 
 def judge_trials(path: Path, *, blind: bool = False) -> TrialsResult:
@@ -339,8 +348,8 @@ def judge_trials(path: Path, *, blind: bool = False) -> TrialsResult:
         raise UserError(f"--judge={path}: there is no such folder or file")
     plan = load_plan(folder)
     file = folder / SHEET if path.is_dir() else path
-    trials = read_sheet(file, SheetLimits(len(plan.orders), plan.limit_s))
-    missing = "" if (folder / KEY).exists() else f"{folder} has no {KEY}"
+    trials = read_sheet(file, plan)
+    missing = None if (folder / KEY).exists() else f"{folder} has no {KEY}"
     why = "--blind leaves the key closed" if blind else missing
     key = None if why else load_key(folder)
     return judge(plan, trials, key, str(file), why)

@@ -1,4 +1,4 @@
-"""Trials → document: the verdict on success first, then time, then each trial."""
+"""Trials → document: the verdict on the score that decides first, then the others, then each trial."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from strobe.core.results import units
 from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as time_to_task
-from strobe.evaluate.pairs import time_in_words
+from strobe.evaluate.pairs import Score, time_in_words
 from strobe.trials.results import OfOrder, Trial, TrialsResult, TriedSetting
 
 ABOUT = (
     "A pair is two trials from the same start, one of each setting, in an order that was drawn. The verdicts on "
-    "success and on time hold at every number of pairs, so one may look after each. A trial that fails never does the "
-    "task: it is later than any success."
+    "success, progress and time hold at every number of pairs, so one may look after each. A trial that fails never "
+    "does the task: it is later than any success. Progress is the share of the task that was done, 0 to 1."
 )
 
 
@@ -42,15 +42,18 @@ def answers(result: TrialsResult) -> list[str]:
         done += f", {units.count(half, 'pair')} with one trial not counted"
     if result.blind:
         return [*_blind(result, done), f"The settings stay anonymous: {result.blind}."]
-    if len(result.settings) != 2 or result.rates is None:
-        why = f"Success is not judged: {result.rates_not_judged}; {done}."
-        return ["Inconclusive: more pairs are needed.", why, *([_time(result)] if len(result.settings) == 2 else [])]
-    return [_decision(result), f"{_success(result)}, {done}.", *_flags(result), _time(result)]
+    if len(result.settings) != 2 or result.comparison is None:
+        reason = result.rates_not_judged if result.score == "success" else result.progress_not_judged
+        why = f"{units.capital(result.score)} is not judged: {reason}; {done}."
+        others = [*_other_scores(result), _time(result)] if len(result.settings) == 2 else []
+        return ["Inconclusive: more pairs are needed.", why, *others]
+    figures = f"{_describe(result, result.score)}, {done}."
+    return [_decision(result), figures, *_flags(result), *_other_scores(result), _time(result)]
 
 
 def _blind(result: TrialsResult, done: str) -> list[str]:
     if result.decided:
-        what = " and ".join({"success": "success", "time": "time to task"}[each] for each in result.decided)
+        what = " and ".join("time to task" if each == "time" else each for each in result.decided)
         return ["Decided: you may stop.", f"One setting is shown to be better in {what}; {done}."]
     if result.counted < result.planned:
         return ["Not decided yet: run more pairs.", f"No difference is shown so far; {done}."]
@@ -59,25 +62,35 @@ def _blind(result: TrialsResult, done: str) -> list[str]:
 
 def _decision(result: TrialsResult) -> str:
     first, second = (setting.name for setting in result.settings)
-    assert result.rates is not None
-    kind = result.rates.decision.kind
+    assert result.comparison is not None
+    kind = result.comparison.decision.kind
     if kind in ("better", "worse"):
-        return f"{second} succeeds {'more' if kind == 'better' else 'less'} often than {first}."
+        verb, more, less, _ = rates.MORE[result.score]
+        return f"{second} {verb}s {more if kind == 'better' else less} than {first}."
     if kind == "undecided":
-        return f"Inconclusive: {units.count(result.rates.pairs, 'pair')} cannot distinguish {second} from {first}."
-    return f"{second} loses at most {points(result.margin)} of success vs {first}."
+        return f"Inconclusive: {units.count(result.comparison.pairs, 'pair')} cannot distinguish {second} from {first}."
+    return f"{second} loses at most {points(result.margin)} of {result.score} vs {first}."
 
 
-def _success(result: TrialsResult) -> str:
-    first, second = result.settings
-    assert result.rates is not None
-    difference = rates.whole_points(result.rates.difference, result.rates.decision.interval)
-    return f"{_rate(second)} vs {_rate(first)} trials, {difference}"
+def _describe(result: TrialsResult, score: Score) -> str:
+    """Return both settings' figures by ``score``, with the difference where it was judged."""
+    if score == "success":
+        seen = [each.success for each in result.settings]
+        shown = [None if success is None else f"{success.successes} of {success.episodes}" for success in seen]
+    else:
+        shown = [units.percent(each.progress) for each in result.settings]
+    first, second = (each or "unknown" for each in shown)
+    paired = result.rates if score == "success" else result.progress
+    difference = f", {rates.paired_points(paired)}" if paired is not None else ""
+    return f"{second} vs {first} {'trials' if score == 'success' else 'progress'}{difference}"
 
 
-def _rate(setting: TriedSetting) -> str:
-    success = setting.success
-    return "no trial" if success is None else f"{success.successes} of {success.episodes}"
+def _other_scores(result: TrialsResult) -> list[str]:
+    """Return the score that does not decide, as a sentence; none if it was not recorded."""
+    if result.score == "progress":
+        return [f"Success, which does not decide: {_describe(result, 'success')}."]
+    why = result.progress_not_judged
+    return [f"Progress is shown and not judged, because {why}: {_describe(result, 'progress')}."] if why else []
 
 
 def _time(result: TrialsResult) -> str:
@@ -88,7 +101,7 @@ def _time(result: TrialsResult) -> str:
 
 def _flags(result: TrialsResult) -> list[str]:
     first, second = result.settings
-    kind = result.rates.decision.kind if result.rates is not None else "undecided"
+    kind = result.comparison.decision.kind if result.comparison is not None else "undecided"
     if kind not in ("better", "worse"):
         return []
     better = first if kind == "worse" else second
@@ -101,6 +114,7 @@ _SETTINGS: Columns[TriedSetting] = [
     words("Code", lambda setting: setting.code),
     figure("Trials", lambda setting: setting.success, lambda success: str(success.episodes)),
     figure("Success (95 % interval)", lambda setting: setting.success, rates.rate),
+    figure("Progress (mean)", lambda setting: setting.progress, units.percent),
     figure("Mean of successes (s)", lambda setting: setting.time, lambda time: units.number(time.mean_done_s, 3)),
     figure("Mean of all trials (s)", lambda setting: setting.time, lambda time: units.number(time.mean_s, 3)),
     words("Flags", lambda setting: shlex.join(setting.flags)),
@@ -116,6 +130,7 @@ _TRIALS: Columns[Trial] = [
     figure("Trial", lambda trial: trial.trial, str),
     words("Code", lambda trial: trial.code),
     words("Success", lambda trial: "yes" if trial.success else "no"),
+    figure("Progress", lambda trial: trial.progress, units.percent),
     figure("Seconds", lambda trial: trial.seconds, units.number),
     words("Condition", lambda trial: trial.condition or None),
     words("Note", lambda trial: trial.note or None),

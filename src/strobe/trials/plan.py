@@ -12,8 +12,7 @@ import io
 import random
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +23,7 @@ from strobe.core.json_text import parse_json
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
+from strobe.evaluate.pairs import Score
 from strobe.trials.results import Code
 from strobe.tune.results import SettingRow, TuneResult, Tuning
 from strobe.version import __version__
@@ -160,8 +160,7 @@ def tuned_policy(result: TuneResult) -> str | None:
 
 
 PLAN, KEY, SHEET, README = "plan.json", "key.json", "trials.csv", "README.txt"
-COLUMNS = ("pair", "trial", "code", "condition", "success", "seconds", "note")
-PROGRAMS = {False: ["lerobot-rollout"], True: ["strobe", "rollout", "--"]}
+COLUMNS = ("pair", "trial", "code", "condition", "success", "progress", "seconds", "note")
 
 
 class TrialPlan(Data):
@@ -169,8 +168,9 @@ class TrialPlan(Data):
 
     strobe_version: str
     orders: list[tuple[Code, Code]] = Field(min_length=1, description="order of the two settings in each pair")
-    margin: Finite = Field(gt=0, lt=1)
-    limit_s: Finite | None = Field(default=None, gt=0)
+    score: Score = Field(default="success", description="what decides")
+    margin: Finite = Field(gt=0, lt=1, description="loss of the score that counts as not worse")
+    limit_s: Finite | None = Field(default=None, gt=0, description="longest trial; None: times are not judged")
 
 
 class TrialKey(Data):
@@ -181,73 +181,58 @@ class TrialKey(Data):
     seed: int
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A plan, its key, and what both settings share: lerobot-rollout's other arguments."""
-
-    plan: TrialPlan
-    key: TrialKey
-    shared: Sequence[str]
-    watched: bool = False
-
-
-def draw(settings: tuple[Setting, Setting], pairs: int, margin: float, limit_s: float | None, seed: int) -> Drawn:
+def draw(
+    settings: tuple[Setting, Setting], pairs: int, seed: int, stated: Mapping[str, object]
+) -> tuple[TrialPlan, TrialKey]:
     """Draw the codes and the order of each pair.
 
     Args:
         settings: the default first.
-        margin: loss of success rate, 0 to 1, that counts as not worse.
-        limit_s: seconds that a trial may last; None: times are not judged.
+        stated: the fields of the plan that somebody chose, by name.
     """
     coins = random.Random(seed)
     codes: list[Code] = ["A", "B"]
     coins.shuffle(codes)
     orders: list[tuple[Code, Code]] = [("A", "B") if coins.random() < 0.5 else ("B", "A") for _ in range(pairs)]
-    plan = TrialPlan(strobe_version=__version__, orders=orders, margin=margin, limit_s=limit_s)
-    key = TrialKey(default=codes[0], settings=dict(zip(codes, settings, strict=True)), seed=seed)
-    return Drawn(plan, key, ())
+    plan = TrialPlan.model_validate({"strobe_version": __version__, "orders": orders, **stated})
+    return plan, TrialKey(default=codes[0], settings=dict(zip(codes, settings, strict=True)), seed=seed)
 
 
-def write(drawn: Drawn, folder: Path) -> None:
-    """Write the folder of a plan. Raises UserError where it holds one already, or cannot be written."""
+def write(plan: TrialPlan, key: TrialKey, command: Sequence[str], folder: Path) -> None:
+    """Write the folder of a plan, whose scripts run ``command`` with the flags of a setting.
+
+    Raises UserError where it holds a plan already, or cannot be written.
+    """
     if (folder / SHEET).exists() or (folder / KEY).exists():
         raise UserError(f"--output={folder} holds a plan already: name another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {folder}: {os_error_reason(error)}") from None
-    store.write_text(folder / PLAN, drawn.plan.model_dump_json(indent=1))
-    store.write_text(folder / KEY, drawn.key.model_dump_json(indent=1))
-    store.write_text(folder / SHEET, trial_sheet(drawn.plan))
-    store.write_text(folder / README, _readme(drawn.plan))
+    store.write_text(folder / PLAN, plan.model_dump_json(indent=1))
+    store.write_text(folder / KEY, key.model_dump_json(indent=1))
+    store.write_text(folder / SHEET, trial_sheet(plan))
+    store.write_text(folder / README, _readme(plan))
     for code in ("A", "B"):
-        file = trial_script(folder, code)
-        store.write_text(file, _script(drawn, code))
+        file = folder / f"{code.lower()}.sh"
+        store.write_text(file, _script(key, command, code))
         file.chmod(0o755)
-
-
-def trial_script(folder: Path, code: str) -> Path:
-    """Return the file that starts a trial of ``code``."""
-    return folder / f"{code.lower()}.sh"
 
 
 def trial_sheet(plan: TrialPlan) -> str:
     """Return the table that the operator fills in, as CSV."""
     text = io.StringIO()
+    columns = [name for name in COLUMNS if name != "progress" or plan.score == "progress"]
     writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    trial = 0
-    for pair, order in enumerate(plan.orders, 1):
-        for code in order:
-            trial += 1
-            writer.writerow([pair, trial, code, "", "", "", ""])
+    writer.writerow(columns)
+    for trial, code in enumerate((code for order in plan.orders for code in order), 1):
+        writer.writerow([(trial + 1) // 2, trial, code, *[""] * (len(columns) - 3)])
     return text.getvalue()
 
 
-def _script(drawn: Drawn, code: Code) -> str:
-    setting = drawn.key.settings[code]
-    command = shlex.join([*PROGRAMS[drawn.watched], *drawn.shared, *setting.flags])
-    recipes = any(each.recipe for each in drawn.key.settings.values())
+def _script(key: TrialKey, command: Sequence[str], code: Code) -> str:
+    setting = key.settings[code]
+    recipes = any(each.recipe for each in key.settings.values())
     export = f"export STROBE_RECIPE={shlex.quote(setting.recipe or 'off')}\n" if recipes else ""
     log = f"{code.lower()}.log"
     return (
@@ -257,7 +242,7 @@ def _script(drawn: Drawn, code: Code) -> str:
         f'echo "A trial of code {code} starts. What the program prints goes to {log}. Ctrl-C ends the trial."\n'
         "trap : INT\n"  # the shell outlives Ctrl-C, so that the program can bring the arm to rest
         f"{export}"
-        f'{command} "$@" >>"$log" 2>&1\n'
+        f'{shlex.join([*command, *setting.flags])} "$@" >>"$log" 2>&1\n'
         "code=$?\n"
         f'[ "$code" -eq 0 ] || echo "It ended with exit code $code. If that was not you, somebody who does not run'
         f' the trials should read {log}."\n'
@@ -266,6 +251,10 @@ def _script(drawn: Drawn, code: Code) -> str:
 
 
 def _readme(plan: TrialPlan) -> str:
+    stages, reached = "", ""
+    if plan.score == "progress":
+        stages = " Write down the stages of the task too: they\n   say how far a trial got, and that decides."
+        reached = "   Of a failure write in the column progress what it did: stages, as 2 of 4, or a share, as 0.5.\n"
     limit = (
         f"A trial lasts {plan.limit_s:g} seconds. A task that takes longer has failed: write no.\n"
         if plan.limit_s
@@ -274,7 +263,7 @@ def _readme(plan: TrialPlan) -> str:
     return (
         f"Trials of two settings, A and B: {len(plan.orders)} pairs.\n\n"
         "Before the first trial\n"
-        "1. Write down when a trial counts as a success. Do not change that rule.\n"
+        f"1. Write down when a trial counts as a success. Do not change that rule.{stages}\n"
         "2. Write down the start of each pair: where the object lies, how the arm stands. Cover what the robot will "
         "meet.\n"
         f"3. Do not open {KEY}, a.sh, b.sh or the logs. Somebody who does not run the trials may: to see that each "
@@ -284,7 +273,7 @@ def _readme(plan: TrialPlan) -> str:
         f"1. Take the next row of {SHEET}. Bring the scene to the start of its pair, the same for both trials.\n"
         "2. Code A: sh a.sh. Code B: sh b.sh. Watch the arm, with a hand on the emergency stop.\n"
         "3. Write yes or no in the column success, and the seconds from the first motion until the task is done. "
-        "Write the start in the column condition.\n"
+        f"Write the start in the column condition.\n{reached}"
         "4. If a trial went wrong for another reason (a cable, a person), run it again from the same start, before "
         "you go on. Decide that before you know its result.\n"
         f"{limit}\n"

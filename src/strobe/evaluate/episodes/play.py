@@ -60,7 +60,8 @@ class Plan:
     Args:
         candidates: the first is the one that the others are judged against.
         episodes: of each variant on each task, from the seeds ``seed``, ``seed`` + 1 …
-        margin: loss of success rate that counts as not worse, 0 to 1.
+        margin: loss of the score that counts as not worse, 0 to 1.
+        full_reward: of a control tick, which is progress 1: progress decides; None: success does.
     """
 
     candidates: Sequence[Candidate]
@@ -68,11 +69,19 @@ class Plan:
     episodes: int
     margin: float
     seed: int = 0
+    full_reward: float | None = None
 
     @property
     def planned_episodes(self) -> int:
         """Episodes of each variant in all."""
         return self.episodes * len(self.tasks)
+
+    def score(self, line: EpisodeLine) -> float:
+        """Return the score of an episode, 0 to 1: 1 for a success; else its progress, where that decides."""
+        if line.success or self.full_reward is None:
+            return float(line.success)
+        assert line.best_reward is not None  # a log without it has another request
+        return min(max(line.best_reward / self.full_reward, 0.0), 1.0)
 
     def starts(self, first: int = 0, count: int | None = None) -> Iterator[Start]:
         """Return ``count`` starts on each task in their order: the tasks in turn on one seed, then on the next.
@@ -100,7 +109,7 @@ class Plan:
 
     def decision(self, episodes: Episodes, name: str) -> Decision:
         """Return the verdict on the variant ``name`` from the pairs that were played."""
-        differences = [int(second.success) - int(first.success) for first, second in self.pairs(episodes, name)]
+        differences = [self.score(second) - self.score(first) for first, second in self.pairs(episodes, name)]
         return decide(differences, self.margin, LEVEL, len(self.tasks))
 
 

@@ -100,6 +100,7 @@ class LocalEpisodeRunner:
             start=played.start,
             success=episode.success,
             reward=episode.reward,
+            best_reward=episode.best_reward,
             ticks=episode.ticks,
             call_ms=[round(ms, 4) for ms in times.call_ms],
             policy_ms=times.policy_ms,

@@ -10,17 +10,16 @@ splits his stake evenly over many constant bets. The share c of what is owned th
 Chebyshev, which is the mixture with Beta(1/2, 1/2), the one that Cover and Ordentlich's universal portfolio uses
 ("Universal portfolios with side information", IEEE Transactions on Information Theory 42, 1996).
 
-Constant bets are chosen for two reasons. Capital then depends on counts alone, not on their order: results that were
-resumed, or merged from two machines, give the same numbers. And tasks with different means may be played in turn: at
-the end of each round a constant bet still owns no more than it began with on average (the mean of the factors' logs is
-at most the log of their mean), which bets that follow the outcomes do not keep.
+Constant bets are chosen for two reasons. Capital then depends on the values alone, not on their order: results that
+were resumed, or merged from two machines, give the same numbers. And tasks with different means may be played in turn:
+at the end of each round a constant bet still owns no more than it began with on average (the mean of the factors' logs
+is at most the log of their mean), which bets that follow the outcomes do not keep.
 
-Values lie in [0, 1]: 0, 1/2 or 1. A success is 1; a paired difference d in {−1, 0, 1} is (d + 1) / 2.
+Values lie in [0, 1], and may be any numbers there. A success is 1, and progress is the share of the task that was done;
+a paired difference d of two such scores is taken as (d + 1) / 2.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,11 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 # 0.001 after 5,000 pairs.
 _BETS = 32
 _RISKED = (1 - np.cos((np.arange(_BETS) + 0.5) * np.pi / _BETS)) / 2
-_HALVINGS = 24  # the last bracket is 6e-8 wide
+_HALVINGS = 25  # the last bracket is 6e-8 wide
 
 
 def log_capital(lowest: ArrayLike, middle: ArrayLike, highest: ArrayLike, mean: ArrayLike) -> NDArray[np.float64]:
-    """Log of what a stake of 1 has become by betting that the mean is above ``mean``.
+    """Log of what a stake of 1 has become by betting that the mean of values 0, 1/2 and 1 is above ``mean``.
 
     A bet that risks the share c turns 1 into (1 − c) + c × value / mean. It falls as ``mean`` grows.
 
@@ -46,16 +45,32 @@ def log_capital(lowest: ArrayLike, middle: ArrayLike, highest: ArrayLike, mean: 
     return _shared_evenly(lowest * np.log(safe) + middle * np.log(safe + gain / 2) + highest * np.log(safe + gain))
 
 
-def log_capital_of_gains(gains: ArrayLike) -> NDArray[np.float64]:
+def log_capital_of_gains(gains: ArrayLike, counts: ArrayLike = 1) -> NDArray[np.float64]:
     """Log of what a stake of 1 has become in a game that turns a bet of 1 into 1 + gain, with the same bets.
 
     It is fair where a claim says that the gains have the mean 0. Two or more games may be played at once.
 
     Args:
         gains: (…, pairs), each −1 or more.
+        counts: how often each gain came, of that shape; or a number.
     """
-    values = np.asarray(gains, float)
-    return _shared_evenly(np.log1p(values[..., None] * _RISKED).sum(axis=-2))
+    counts = np.asarray(counts, float)[..., None]
+    return _shared_evenly((counts * np.log1p(np.asarray(gains, float)[..., None] * _RISKED)).sum(axis=-2))
+
+
+def log_capital_after_each(gains: ArrayLike) -> NDArray[np.float64]:
+    """The log of that capital after 1, 2, … pairs: (…, pairs). ``gains`` are those of `log_capital_of_gains`."""
+    return _shared_evenly(np.cumsum(np.log1p(np.asarray(gains, float)[..., None] * _RISKED), axis=-2))
+
+
+def gains_above(differences: ArrayLike, claim: float) -> NDArray[np.float64]:
+    """What a bet of 1 gains in each pair that says "the mean of the differences is above ``claim``".
+
+    Args:
+        differences: of two scores in [0, 1], so in [−1, 1].
+        claim: a mean, above −1.
+    """
+    return (np.asarray(differences, float) - claim) / (1 + claim)
 
 
 def _shared_evenly(owned: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -71,78 +86,27 @@ def decisive_log_capital(level: float) -> float:
     return float(np.log(2 / (1 - level)))
 
 
-def mean_bounds(
-    lowest: ArrayLike, middle: ArrayLike, highest: ArrayLike, level: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The lowest and the highest mean, in [0, 1], that the bets have not shown wrong at ``level``.
+def difference_bounds(differences: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """The lowest and the highest mean of paired differences, in [−1, 1], that the bets have not shown wrong.
 
-    Valid at all times at once: the chance that the mean is ever outside is at most 1 − ``level``.
-
-    Args:
-        lowest, middle, highest: how often the values 0, 1/2 and 1 came; arrays of one shape, or numbers.
+    Valid at all times at once: the chance that the mean is ever outside is at most 1 − ``level``, whatever number of
+    pairs one stops at and for whatever reason. It takes the pairs as independent, with one mean, or with one mean per
+    task and the tasks played in turn. Where finished results come in another order, such as all of an easy task before
+    all of a hard one, it does not hold: `strobe.evaluate.measure.success_rates.decide_once` is for those.
     """
-    lowest, middle, highest = (np.asarray(each, float) for each in (lowest, middle, highest))
-    if min(each.min(initial=0) for each in (lowest, middle, highest)) < 0:
-        raise ValueError("counts cannot be negative")
-    return _low(lowest, middle, highest, level), 1 - _low(highest, middle, lowest, level)
-
-
-def _low(
-    lowest: NDArray[np.float64], middle: NDArray[np.float64], highest: NDArray[np.float64], level: float
-) -> NDArray[np.float64]:
+    values, counts = np.unique(np.asarray(differences, float), return_counts=True)
     enough = decisive_log_capital(level)
-    wrong = np.zeros(np.broadcast_shapes(lowest.shape, middle.shape, highest.shape))
-    possible = np.ones_like(wrong)
+    return _lowest_mean(values, counts, enough), -_lowest_mean(-values, counts, enough)
+
+
+def _lowest_mean(values: NDArray[np.float64], counts: NDArray[np.int64], enough: float) -> float:
+    wrong, possible = -1.0, 1.0
     for _ in range(_HALVINGS):
         between = (wrong + possible) / 2
-        shown = log_capital(lowest, middle, highest, between) >= enough
-        wrong, possible = np.where(shown, between, wrong), np.where(shown, possible, between)
+        if log_capital_of_gains(gains_above(values, between), counts) >= enough:
+            wrong = between
+        else:
+            possible = between
     # Capital falls in the mean, so that each mean up to `wrong` is shown wrong. That end of the bracket is the outer
     # one: halving widens the interval by 6e-8 at most, and never narrows it.
     return wrong
-
-
-Intervals = NDArray[np.float64]
-
-
-def rate_sequence(outcomes: Sequence[bool] | ArrayLike, level: float = 0.95, every: int = 1) -> Intervals:
-    """Intervals of a success rate after 1, 2, … episodes: (episodes, 2), from 0 to 1. See `difference_sequence`."""
-    won = np.asarray(outcomes, bool)
-    highest = np.cumsum(won)
-    low, high = mean_bounds(np.cumsum(~won), np.zeros(len(won)), highest, level)
-    return _running(low, high, every, (0.0, 1.0))
-
-
-def difference_sequence(differences: Sequence[int] | ArrayLike, level: float = 0.95, every: int = 1) -> Intervals:
-    """Intervals of the mean of paired differences after 1, 2, … pairs: (pairs, 2), from −1 to 1.
-
-    With the chance ``level`` all of them hold the true mean, whatever number of pairs one stops at and for whatever
-    reason (`strobe.evaluate.measure.betting`). Each holds the mean of the pairs that it rests on. They take the pairs
-    as independent, with one mean, or with one mean per task and the tasks played in turn. Where finished results come
-    in another order, such as all of an easy task before all of a hard one, they do not hold:
-    `strobe.evaluate.measure.success_rates.decide_once` is for those.
-
-    Args:
-        differences: second − first of each pair: −1 (lost), 0 or 1 (won), in the order they were played.
-        every: pairs in a round, where tasks are played in turn: the interval changes only when a round is complete, and
-            rests on complete rounds alone.
-
-    Raises:
-        ValueError: another value than −1, 0, 1, or ``every`` below 1.
-    """
-    values = np.asarray(differences, int)
-    if values.ndim != 1 or not np.isin(values, (-1, 0, 1)).all():
-        raise ValueError("paired differences are −1, 0 or 1, in a list")
-    lost, won = np.cumsum(values < 0), np.cumsum(values > 0)
-    low, high = mean_bounds(lost, np.arange(1, len(values) + 1) - lost - won, won, level)
-    return _running(2 * low - 1, 2 * high - 1, every, (-1.0, 1.0))
-
-
-def _running(low: NDArray[np.float64], high: NDArray[np.float64], every: int, widest: tuple[float, float]) -> Intervals:
-    if every < 1:
-        raise ValueError(f"a round has one pair or more, not {every}")
-    # Their intersection would be as valid and a little narrower. It may exclude the mean of all pairs, though: a
-    # figure outside of its own interval.
-    at = np.arange(1, len(low) + 1) // every * every
-    ends = np.concatenate([[widest], np.stack([low, high], axis=1)])
-    return ends[at]

@@ -1,4 +1,4 @@
-"""Success rates of episodes: exact intervals and tests, and the verdict on two variants, paired or not.
+"""Success and progress of episodes: exact intervals and tests, and the verdict on two variants, paired or not.
 
 The intervals and tests are for a number of episodes that was fixed beforehand: for one look, at the end, in whatever
 order the results come (`decide_once`). While episodes are played, a verdict comes from a confidence sequence, at any
@@ -14,8 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from strobe.core.results.data import Interval
-from strobe.evaluate.measure.betting import difference_sequence
-from strobe.evaluate.pairs import Decided, Decision, PairedRates, SuccessRate, UnpairedRates
+from strobe.evaluate.measure.betting import (
+    decisive_log_capital,
+    difference_bounds,
+    gains_above,
+    log_capital_after_each,
+)
+from strobe.evaluate.pairs import Decided, Decision, PairedRates, PairedScores, SuccessRate, UnpairedRates
 
 
 def rate_interval(successes: int, episodes: int, level: float = 0.95) -> Interval:
@@ -101,37 +106,45 @@ LEVEL = 0.95  # level of each interval and each verdict; a non-inferiority verdi
 
 
 def decide(
-    differences: Sequence[int] | ArrayLike, margin: float | None = None, level: float = LEVEL, every: int = 1
+    differences: Sequence[float] | ArrayLike, margin: float | None = None, level: float = LEVEL, every: int = 1
 ) -> Decision:
     """Decide from paired differences, in the order they were played; may be asked again after each pair.
 
     The chance that a verdict is ever wrong is at most 1 − ``level``, however often it is asked.
 
     Args:
-        differences: second − first of each pair: −1, 0 or 1; may be empty.
-        margin: loss of success rate, 0 to 1, that counts as not worse. It must be stated before the first pair is seen.
+        differences: second − first of each pair, of two scores in [0, 1]: −1, 0 or 1 of successes; may be empty.
+        margin: loss of the score, 0 to 1, that counts as not worse. It must be stated before the first pair is seen.
         every: pairs in a round, where tasks are played in turn: it decides only when a round is complete.
 
     Raises:
-        ValueError: another value than −1, 0, 1, or a margin outside (0, 1).
+        ValueError: a difference outside [−1, 1], a margin outside (0, 1), or ``every`` below 1.
     """
     if margin is not None and not 0 < margin < 1:
         raise ValueError(f"a margin lies between 0 and 1, not at {margin:g}")
-    values = np.asarray(differences, int)
-    if not len(values):
-        widest = Interval(low=-1.0, high=1.0, level=level)
-        return Decision(kind="undecided", interval=widest, margin=margin, within_margin=False, pairs=None)
-    low, high = difference_sequence(values, level, every).T
-    kinds: list[Decided] = [_kind(*ends, margin) for ends in zip(low, high, strict=True)]
-    since = len(kinds)
-    while since > 1 and kinds[since - 2] == kinds[-1]:
+    values, enough = np.asarray(differences, float), decisive_log_capital(level)
+    if values.ndim != 1 or not (np.abs(values) <= 1).all():
+        raise ValueError("paired differences are a list of numbers from −1 to 1")
+    if every < 1:
+        raise ValueError(f"a round has one pair or more, not {every}")
+    low, high = difference_bounds(values[: len(values) // every * every], level)
+
+    # An interval excludes a mean where the bets against that mean have won.
+    def is_shown(side: NDArray[np.float64], claim: float) -> list[bool]:
+        return (log_capital_after_each(gains_above(side, claim)) >= enough)[every - 1 :: every].tolist()
+
+    within = is_shown(values, -margin) if margin is not None else [False] * (len(values) // every)
+    looks = zip(is_shown(values, 0.0), is_shown(-values, 0.0), within, strict=True)
+    kinds: list[Decided] = [_kind(*each) for each in looks]
+    kind, since = kinds[-1] if kinds else "undecided", len(kinds)
+    while since > 1 and kinds[since - 2] == kind:
         since -= 1
     return Decision(
-        kind=kinds[-1],
-        interval=Interval(low=float(low[-1]), high=float(high[-1]), level=level),
+        kind=kind,
+        interval=Interval(low=low, high=high, level=level),
         margin=margin,
-        within_margin=margin is not None and bool(low[-1] > -margin),
-        pairs=None if kinds[-1] == "undecided" else since,
+        within_margin=bool(within) and within[-1],
+        pairs=None if kind == "undecided" else since * every,
     )
 
 
@@ -148,16 +161,16 @@ def decide_once(interval: Interval, p: float, margin: float | None, pairs: int) 
     """
     if p > 1 - interval.level:
         interval = Interval(low=min(interval.low, 0.0), high=max(interval.high, 0.0), level=interval.level)
-    kind = _kind(interval.low, interval.high, margin)
     within = margin is not None and interval.low > -margin
+    kind = _kind(interval.low > 0, interval.high < 0, within)
     decided = None if kind == "undecided" else pairs
     return Decision(kind=kind, interval=interval, margin=margin, within_margin=within, pairs=decided)
 
 
-def _kind(low: float, high: float, margin: float | None) -> Decided:
-    if low > 0 or high < 0:
-        return "better" if low > 0 else "worse"
-    return "not worse by more than the margin" if margin is not None and low > -margin else "undecided"
+def _kind(above: bool, below: bool, within_margin: bool) -> Decided:
+    if above or below:
+        return "better" if above else "worse"
+    return "not worse by more than the margin" if within_margin else "undecided"
 
 
 def success_rate(outcomes: Sequence[bool] | ArrayLike, level: float = LEVEL) -> SuccessRate:
@@ -207,6 +220,23 @@ def paired_rates(
         p=p,
         decision=decision,
     )
+
+
+def paired_scores(
+    first: Sequence[float], second: Sequence[float], margin: float | None = None, level: float = LEVEL, every: int = 1
+) -> PairedScores:
+    """Compare the progress of two variants, 0 to 1, as `paired_rates` compares their success: at any number of pairs.
+
+    Partial credit and its sequential comparison are Snyder et al.'s question ("Beyond Binary Success", arXiv
+    2603.13616, 2026); the bets are those on success, which hold for any values in [0, 1]. Raises ValueError as there.
+    """
+    before, after = np.asarray(first, float), np.asarray(second, float)
+    if before.shape != after.shape or before.ndim != 1 or not len(before):
+        raise ValueError(f"pairs are needed: {len(before)} outcomes against {len(after)}")
+    counted = count_in_whole_rounds(len(before), every)
+    differences = (after - before)[:counted]
+    decision = decide(differences, margin, level, every)
+    return PairedScores(pairs=counted, difference=float(differences.mean()), decision=decision)
 
 
 def count_in_whole_rounds(pairs: int, every: int) -> int:

@@ -48,22 +48,11 @@ class Ended:
 
 
 class EpisodeSeen(Protocol):
-    """An episode, in whatever record. Its seconds are None in a record of an older version."""
+    """An episode, in whatever record: its seconds, and those that it may last; None in one of an older version."""
 
-    @property
-    def success(self) -> bool:
-        """Whether it did the task."""
-        ...
-
-    @property
-    def seconds(self) -> float | None:
-        """From its start to its end."""
-        ...
-
-    @property
-    def limit_s(self) -> float | None:
-        """Seconds that it may last."""
-        ...
+    success: bool
+    seconds: float | None
+    limit_s: float | None
 
 
 def episode_ends(episodes: Iterable[EpisodeSeen]) -> list[Ended]:
