@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import percent
 from strobe.core.results import units
-from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.train.results import TrainResult
 
 FAR = 0.1  # a statistic that lies farther off is of other data; in the data's own spread
@@ -129,9 +129,9 @@ def gradients(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     found = result.training.trained_on.gradients if result.training.trained_on is not None else None
     if found is not None and found.without:
         share = found.without / found.trained
-        make = warning if share >= MOST_IDLE else info
-        yield make(
+        yield Finding(
             rule="no-gradient",
+            level="warning" if share >= MOST_IDLE else "info",
             title=f"{percent(share)} of the trained weights got no gradient",
             found=f"After a backward pass, tensors of {found.without:,} of {found.trained:,} trained weights had no "
             f"gradient, or one of zeros alone: {units.join_names(found.modules, SHOWN)}.",
