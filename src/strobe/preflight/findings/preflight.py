@@ -235,8 +235,9 @@ def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     poor = loop.whole is not None and loop.whole.explained < WELL
     others = ", ".join(f"{each.name} {each.moved:.2g} σ" for each in loop.learnt.inputs if each.name not in ignored)
     blind = bool(cameras) and set(cameras) <= set(ignored)
-    yield (warning if poor or blind or "task" in ignored else info)(
+    yield Finding(
         rule="learnt-ignores",
+        level="warning" if poor or blind or "task" in ignored else "info",
         title=f"The policy does not look at {'any camera' if blind else units.join_names(ignored)}",
         found=f"With another frame's {units.join_names(ignored)} its actions change by less than {LOOKED:g} σ"
         f"{f'; with another {others}' if others else ''}.",
