@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from strobe.lerobot.datasets.numbers import ACTION, STATE, compute_statistics
+from strobe.lerobot.datasets.recording import find_servos
 from strobe.motion.series import Series
 
 Vectors = list[np.ndarray]  # of each episode, (ticks, joints)
@@ -36,6 +37,7 @@ class Robot:
         rest: share of the poses at which it rests.
         squeezes: share of the ticks of a closed gripper in which an object holds it open.
         speed: times the usual one.
+        kind: its type, as LeRobot names it.
     """
 
     names: tuple[str, ...]
@@ -50,9 +52,11 @@ class Robot:
     squeezes: float = 0.0
     speed: float = 1.0
     seconds: float = 8.0
+    kind: str | None = None
 
 
-DEGREES = Robot(("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"), 360.0, 100.0)
+DEGREES = Robot(("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"), 360.0, 100.0,
+                kind="so101_follower")  # fmt: skip
 RADIANS = Robot((*(f"joint_{at}" for at in range(1, 8)), "gripper"), 2 * np.pi, 1.0, delay=2, follow=0.4)
 
 
@@ -73,6 +77,10 @@ class Made:
         self.means = {name: np.stack([one.mean(axis=0) for one in each]) for name, each in pairs}
         return self
 
+    def make_another(self, seed: int) -> Made:
+        """Return a sound recording of the same robot, with other motions."""
+        return make_recording(self.robot, seed, len(self.action))
+
     def series(self) -> Series:
         """Return what the checks read of it."""
         ends = np.cumsum([0, *map(len, self.action)]).tolist()
@@ -82,7 +90,7 @@ class Made:
         names += [f"more_{at}" for at in range(vectors[ACTION].shape[1] - len(names))]
         return Series(
             self.robot.fps, vectors, {ACTION: names, STATE: names}, np.arange(len(self.action)),
-            list(pairwise(ends)), np.concatenate(self.task), self.tasks, self.means,
+            list(pairwise(ends)), np.concatenate(self.task), self.tasks, self.means, find_servos(self.robot.kind),
         )  # fmt: skip
 
 
@@ -208,7 +216,7 @@ SOUND: dict[str, tuple[Callable[[Robot], Robot], Callable[[Made], Made]]] = {
     "bimanual": (lambda robot: robot, _bimanual),
     "mobile base": (lambda robot: robot, _mobile),
     "next state": (lambda robot: robot, _next_state),
-    "fast wrist": (lambda robot: robot, _fast_wrist),
+    "fast wrist": (lambda robot: replace(robot, kind=None), _fast_wrist),  # no hobby servo is so fast
     "at its stop": (lambda robot: robot, _limit_lift),
     "several tasks": (lambda robot: robot, _tasks),
     "short episodes": (lambda robot: replace(robot, seconds=2.5), _slow_arm),
@@ -337,6 +345,16 @@ def _hold_values(made: Made, strength: int) -> Made:
     return replace(made, state=_change(made.state, some, hold)).note_means()
 
 
+def _slip(made: Made, strength: int) -> Made:
+    """The encoder of a joint slips: from then on its state is elsewhere."""
+    degrees = (40.0, 90.0, 160.0)[strength]
+
+    def slip(one: np.ndarray) -> np.ndarray:
+        return one + degrees * (np.arange(len(one)) > len(one) // 3)
+
+    return replace(made, state=_change(made.state, _some(made, strength), _column(1, slip))).note_means()
+
+
 # Name of the fault → the check that names it, and the plant.
 PLANTS: dict[str, tuple[str, Callable[[Made, int], Made]]] = {
     "level": ("levels", _level),
@@ -353,6 +371,7 @@ PLANTS: dict[str, tuple[str, Callable[[Made, int], Made]]] = {
     "repeated part": ("repeats", _repeat_part),
     "vectors exchanged": ("own means", _exchange_vectors),
     "held values": ("held", _hold_values),
+    "encoder slips": ("speeds", _slip),
 }
 
 
@@ -459,7 +478,7 @@ def write_recording(made: Made, root: Path) -> Path:
     (root / "meta/stats.json").write_text(json.dumps(statistics))
     info = {
         "codebase_version": "v3.0", "fps": made.robot.fps, "features": features, "total_episodes": len(lengths),
-        "total_frames": int(ends[-1]), "total_tasks": made.tasks,
+        "total_frames": int(ends[-1]), "total_tasks": made.tasks, "robot_type": made.robot.kind,
     }  # fmt: skip
     (root / "meta/info.json").write_text(json.dumps(info))
     return root

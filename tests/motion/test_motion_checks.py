@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.suite.places import ROOT
 from support.suite.scripts import load_script
 
+from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document, figures
 from strobe.lerobot.datasets.numbers import ACTION, STATE, read_numbers
 from strobe.lerobot.datasets.recording import read
 from strobe.motion.checks import CHECKS, look_at_motion
-from strobe.motion.look import Pictures, is_enough, split_groups
+from strobe.motion.look import is_enough, split_groups
 from strobe.preflight.findings import data
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.run import preflight_of_data
 
-made = load_script("motion", ROOT / "benchmarks" / "planted")
+made, pictures = (load_script(name, ROOT / "benchmarks" / "planted") for name in ("motion", "pictures"))
 EVERY = list(range(12))
 HALF, THIRD = list(range(6, 12)), list(range(0, 12, 3))
 # Fault → the episodes that have it at its middle strength; None where the motion decides.
@@ -31,7 +33,7 @@ CONCERNED = {
     "level": EVERY, "complement": THIRD, "sign": THIRD, "factor": EVERY, "units": THIRD, "joints exchanged": THIRD,
     "stuck encoder": THIRD, "late actions": list(range(6)), "copied state": EVERY, "spikes": [3, 7], "wraps": None,
     "repeated part": [5],
-    "vectors exchanged": [1, 4], "held values": THIRD,
+    "vectors exchanged": [1, 4], "held values": THIRD, "encoder slips": THIRD,
 }  # fmt: skip
 MIDDLE, STRONG = 1, 2
 
@@ -91,15 +93,6 @@ def test_rows_of_one_task_where_several_are_listed_are_named():
     assert look_at_motion(replace(recording, tasks=2).series()).found == []
 
 
-def test_two_faults_are_both_named():
-    recording = made.PLANTS["level"][1](made.make_recording(made.DEGREES, 0), STRONG)
-    motion = look_at_motion(made.PLANTS["complement"][1](recording, MIDDLE).series())
-    assert [(each.check, each.joints) for each in motion.found] == [
-        ("polarity", ["gripper.pos"]),
-        ("levels", ["shoulder_lift.pos"]),
-    ]
-
-
 @pytest.mark.parametrize(
     ("values", "upper"),
     [
@@ -157,7 +150,15 @@ def test_a_set_without_names_and_one_without_a_state_are_read(tmp_path: Path):
     assert [(each.check, each.joints) for each in motion.found] == [("polarity", ["number 3"])]
     alone = look_at_motion(replace(series, vectors={ACTION: series.vectors[ACTION]}))
     assert alone.found == []
-    assert alone.unjudged == ["the action against the state: action and state have no dimension of the same name"]
+    assert alone.unjudged[0] == "the action against the state: action and state have no dimension of the same name"
+
+
+def test_speeds_are_judged_where_the_servos_are_known():
+    slip = made.PLANTS["encoder slips"][1]
+    (found,) = look_at_motion(slip(made.make_recording(made.DEGREES, 0), MIDDLE).series()).found
+    assert "A STS3215 turns at 312 °/s" in found.found
+    other = look_at_motion(slip(made.make_recording(replace(made.DEGREES, kind="stretch"), 0), MIDDLE).series())
+    assert ("speeds" in other.checks, "robot_type" in other.unjudged[0]) == (False, True)
 
 
 # Images.
@@ -177,9 +178,11 @@ def plain() -> Any:
         ([{"more": 30}], {"data-motion-images-behind": "30 images more of front are behind each episode's rows"}),
         ([{"blind": True}], {}),
         ([{}, {"name": "wrist"}], {"data-motion-cameras": "show the same image"}),
+        ([{"blind": True}, {"name": "wrist", "blind": True, "bright": 120, "late": 20}],
+         {"data-motion-cameras-in-time": "The images of wrist are 20 frames"}),
         ([{}, {"name": "wrist", "bright": 120}], {}),
     ],
-)
+)  # fmt: skip
 def test_images_are_held_against_rows(cameras: list[dict], rules: dict[str, str], plain: Any, tmp_path: Path):
     root = made.write_recording(plain, tmp_path / "filmed")
     made.film(plain, root, *(made.Camera(**{"name": "front", **each}) for each in cameras))
@@ -191,40 +194,87 @@ def test_images_are_held_against_rows(cameras: list[dict], rules: dict[str, str]
     assert "Images against rows in time" in [plot.title for plot in figures(result)["motion"]]
 
 
-def make_pictures(series: Any, late: dict[int, int], other: tuple[int, ...] = ()) -> Pictures:
-    """Images that change as the joints move, ``late`` ticks later by episode, and two cameras of other brightness."""
-    found = Pictures(changes={"front": {}}, first={"front": {}, "wrist": {}})
-    moves = np.append(0, np.abs(np.diff(series.vectors[STATE], axis=0)).sum(axis=1))
-    for at, (start, end) in enumerate(series.bounds):
-        found.changes["front"][at] = 1 + np.roll(moves[start + 1 : end], late.get(at, 0))
-        for place, camera in enumerate(("front", "wrist")):
-            grey = 60 + 100 * (place if at not in other else 1 - place)
-            found.first[camera][at] = np.full((48, 64, 3), float(grey))
-    return found
+@pytest.mark.parametrize("name", pictures.PICTURE_PLANTS)
+def test_a_fault_that_is_planted_into_pictures_is_named(name: str):
+    checks, views = pictures.PICTURE_PLANTS[name]
+    recording = made.make_recording(made.DEGREES, 0)
+    decoded = pictures.make_pictures(recording, 0, *views(recording, STRONG))
+    found = look_at_motion(recording.series(), decoded=decoded).found
+    assert {each.check for each in found} <= checks
+    assert found
+    if "light" in checks:
+        assert all(each.episodes == THIRD and "darker" in each.title for each in found)
+    else:
+        assert "40 frames" in found[0].title
+
+
+@pytest.mark.parametrize("name", pictures.SOUND_PICTURES)
+def test_nothing_is_found_in_sound_pictures(name: str):
+    recording = made.make_recording(made.DEGREES, 1)
+    decoded = pictures.make_pictures(recording, 1, *pictures.SOUND_PICTURES[name])
+    motion = look_at_motion(recording.series(), decoded=decoded)
+    assert motion.found == []
+    assert {"light", "cameras in time"} <= set(motion.checks)
 
 
 def test_cameras_that_change_places_are_named_in_their_episodes(plain: Any):
-    pictures = make_pictures(plain.series(), {}, other=(1, 4))
-    (found,) = look_at_motion(plain.series(), decoded=pictures).found
+    views = pictures.SOUND_PICTURES["two that see another motion"]
+    decoded = pictures.make_pictures(plain, 0, *views)
+    for at in (1, 4):
+        for one, two in ((0, 1), (1, 0)):
+            decoded.first[views[one].name][at] = decoded.first[views[two].name][0]
+    (found,) = look_at_motion(plain.series(), decoded=decoded).found
     assert (found.check, found.episodes) == ("cameras", [1, 4])
     assert "are exchanged" in found.title
 
 
 @pytest.mark.parametrize("late", [-25, 12])
 def test_a_lag_is_measured_with_its_sign(late: int, plain: Any):
-    (found,) = look_at_motion(
-        plain.series(), decoded=make_pictures(plain.series(), dict.fromkeys(range(6), late))
-    ).found
+    decoded = pictures.make_pictures(plain, 0, pictures.View("front", late=late))
+    (found,) = look_at_motion(plain.series(), decoded=decoded).found
     assert f"are {abs(late)}" in found.title
     assert ("behind" if late > 0 else "ahead of") in found.title
 
 
 def test_lags_that_differ_from_episode_to_episode_are_given_one_by_one(plain: Any):
-    late = {at: 15 * at for at in range(6)}
-    (found,) = look_at_motion(plain.series(), decoded=make_pictures(plain.series(), late)).found
+    each = [pictures.make_pictures(plain, 0, pictures.View("front", late=15 * at)) for at in range(6)]
+    each[0].changes["front"] = {at: one.changes["front"][at] for at, one in enumerate(each)}
+    (found,) = look_at_motion(plain.series(), decoded=each[0]).found
     assert "by another time in each episode" in found.title
     assert "+45 in episode 3" in found.found
     assert found.episodes == [1, 2, 3, 4, 5]
+
+
+def test_a_copy_in_one_unit_has_the_numbers_of_before_the_mix(tmp_path: Path):
+    sound = made.make_recording(made.DEGREES, 0)
+    sound = replace(sound, action=[np.round(one * 4096 / 360) * 360 / 4096 for one in sound.action])  # an encoder's
+    mixed = made.PLANTS["units"][1](sound, MIDDLE)
+    result = preflight_of_data(made.write_recording(mixed, tmp_path / "data"), tmp_path / "fixed")
+    assert "episodes 0, 3, 6 and 9 times 57.2958, exact but for rounding" in " ".join(result.fixed)
+    new = read_numbers(read(tmp_path / "fixed")).vectors
+    for name, values in sound.series().vectors.items():
+        assert np.allclose(new[name], values, rtol=1e-6, atol=1e-5)
+    odd = replace(mixed, action=[one * (1.7 if at % 3 == 0 else 1) for at, one in enumerate(mixed.action)])
+    refused = preflight_of_data(made.write_recording(odd, tmp_path / "odd"), tmp_path / "new")
+    assert refused.unfixed == "action is in two units, and the factor between them is not known exactly"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("off", "fixed"), [(0.2, True), (0.7, False)])
+def test_a_copy_has_even_times_where_each_row_is_nearest_to_its_own(off: float, fixed: bool, tmp_path: Path):
+    root = made.write_recording(made.make_recording(made.DEGREES, 0), tmp_path / "data")
+    file = root / "data/chunk-000/file-000.parquet"
+    rows = pd.read_parquet(file)
+    rows["timestamp"] += np.where(rows.index % 7 == 3, off / 30, 0).astype(np.float32)
+    rows.to_parquet(file)
+    if not fixed:
+        with pytest.raises(UserError, match="already match"):
+            preflight_of_data(root, tmp_path / "fixed")
+        return
+    (finding,) = advise(preflight_of_data(root))
+    assert (finding.rule, "--fix_data" in finding.do) == ("data-timestamps", True)
+    assert "exactly" in " ".join(preflight_of_data(root, tmp_path / "fixed").fixed)
+    assert advise(preflight_of_data(tmp_path / "fixed")) == []
 
 
 @pytest.mark.parametrize("fault", ["wraps", "spikes"])

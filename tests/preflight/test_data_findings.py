@@ -439,10 +439,10 @@ def draw_camera_images(
 @pytest.mark.parametrize(
     ("change", "rule", "share"),
     [
-        (lambda episode, tick: (0, np.copy), "data-camera-frozen", "100 %"),
-        (lambda episode, tick: (0 if episode == 2 and tick > 50 else tick, np.copy), "data-camera-frozen", "12 %"),
-        (lambda episode, tick: (0, lambda image: image * 0 + 7), "data-camera-empty", "100 %"),
-        (lambda episode, tick: (tick, (lambda image: image * 0) if episode == 2 else np.copy), "data-camera-empty",
+        (lambda episode, tick: (0, np.copy), "data-motion-frozen", "100 %"),
+        (lambda episode, tick: (0 if episode == 2 and tick > 50 else tick, np.copy), "data-motion-frozen", "12 %"),
+        (lambda episode, tick: (0, lambda image: image * 0 + 7), "data-motion-empty", "100 %"),
+        (lambda episode, tick: (tick, (lambda image: image * 0) if episode == 2 else np.copy), "data-motion-empty",
          "12 %"),
         (lambda episode, tick: (tick, np.copy), "", ""),
     ],

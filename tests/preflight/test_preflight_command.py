@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from support.builders.stage import EPISODES, TICKS, Wired, change_json
+from support.builders.stage import EPISODES, TICKS, Wired
 from support.checks.refusals import assert_refused
 
 from strobe.core.cli.main import main
@@ -77,107 +78,50 @@ def test_files_alone_need_no_torch_and_no_lerobot(stage: Wired, tmp_path: Path):
     assert done.stdout.splitlines()[-1] == "[] 0"
 
 
-def missing_folder(stage: Wired) -> list[str]:
-    return ["--policy.path=./nowhere"]
-
-
-def missing_config(stage: Wired) -> list[str]:
-    (stage.policy / "config.json").unlink()
-    return [f"--policy.path={stage.policy}"]
-
-
-def broken_config(stage: Wired) -> list[str]:
-    (stage.policy / "config.json").write_text('{"type": "act",')
-    return [f"--policy.path={stage.policy}"]
-
-
-def broken_processor(stage: Wired) -> list[str]:
-    (stage.policy / "policy_preprocessor.json").write_text("[]")
-    return [f"--policy.path={stage.policy}"]
-
-
-def broken_statistics(stage: Wired) -> list[str]:
-    (file,) = stage.policy.glob("policy_preprocessor*.safetensors")
-    file.write_bytes(b"short")
-    return [f"--policy.path={stage.policy}"]
-
-
-def hub_only_policy(stage: Wired) -> list[str]:
-    return ["--policy.path=somebody/some_policy"]
-
-
-def old_dataset(stage: Wired) -> list[str]:
-    stage.describe(codebase_version="v2.1")
-    return [f"--policy.path={stage.policy}", f"--dataset.root={stage.dataset}"]
-
-
-def missing_dataset(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", f"--dataset.root={stage.policy}"]
-
-
-def missing_policy(stage: Wired) -> list[str]:
-    return []
-
-
-def a_model(stage: Wired) -> list[str]:
-    return ["--model.type=vjepa2"]
-
-
-def odd_features(stage: Wired) -> list[str]:
-    change_json(stage.policy / "config.json", lambda config: config | {"input_features": [1, 2]})
-    return [f"--policy.path={stage.policy}"]
-
-
-def unknown_rollout_flag(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x", "--durration=3"]
-
-
-def odd_data(stage: Wired) -> list[str]:
-    stage.describe(features={"action": 3})
-    return [f"--dataset.root={stage.dataset}"]
-
-
-def a_copy_that_changes_nothing(stage: Wired) -> list[str]:
-    return [f"--dataset.root={stage.dataset}", f"--fix_data={stage.dataset}-new"]
-
-
-def a_copy_of_no_data(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", "--fix_data=new"]
-
-
-def missing_port(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x"]
-
-
-def episodes_of_no_data_set(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", "--dataset.episodes=[0]"]
-
-
-def misspelt_setting(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", "--policy.chunk_sise=5"]
-
-
+# Wrong input → the arguments, and words of the line. The files of some are spoilt before.
 WRONG = {
-    odd_data: "are not as LeRobot writes them", a_copy_that_changes_nothing: "already match its frames",
-    a_copy_of_no_data: "add --dataset.root=DATA", missing_port: "lerobot-rollout lacks --robot.port=…",
-    episodes_of_no_data_set: "add --dataset.root=DATA",
-    misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
-    missing_folder: "there is no folder ./nowhere; use a policy's folder or its Hub id",
-    missing_config: "there is no config.json in it", broken_config: "config.json cannot be read",
-    broken_processor: "policy_preprocessor.json is not a JSON object", broken_statistics: "safetensors cannot be read",
-    hub_only_policy: "somebody/some_policy is not a folder, and the Hub has no such model",
-    old_dataset: "it is in LeRobot's format v2.1", missing_dataset: "no LeRobotDataset at",
-    missing_policy: "--policy.path=FOLDER", a_model: "--model has no actions",
-    odd_features: "are not as LeRobot writes them",
-    unknown_rollout_flag: "lerobot-rollout has no flag --durration: did you mean '--duration'?",
+    "no such folder": ("--policy.path=./nowhere", "there is no folder ./nowhere; use a policy's folder or its Hub id"),
+    "no config": ("--policy.path={policy}", "there is no config.json in it"),
+    "a cut config": ("--policy.path={policy}", "config.json cannot be read"),
+    "a list of features": ("--policy.path={policy}", "are not as LeRobot writes them"),
+    "a processor that is a list": ("--policy.path={policy}", "policy_preprocessor.json is not a JSON object"),
+    "cut statistics": ("--policy.path={policy}", "safetensors cannot be read"),
+    "a name that only the Hub could have": (
+        "--policy.path=somebody/some_policy", "somebody/some_policy is not a folder, and the Hub has no such model"),
+    "an old data set": ("--policy.path={policy} --dataset.root={data}", "it is in LeRobot's format v2.1"),
+    "a data set that is none": ("--policy.path={policy} --dataset.root={policy}", "no LeRobotDataset at"),
+    "a data set with a number for a feature": ("--dataset.root={data}", "are not as LeRobot writes them"),
+    "nothing": ("", "--policy.path=FOLDER"),
+    "a model": ("--model.type=vjepa2", "--model has no actions"),
+    "a flag that lerobot-rollout lacks": (
+        "--policy.path={policy} -- --robot.type=so101_follower --task=x --durration=3",
+        "lerobot-rollout has no flag --durration: did you mean '--duration'?"),
+    "no port": ("--policy.path={policy} -- --robot.type=so101_follower --task=x",
+                "lerobot-rollout lacks --robot.port=…"),
+    "a copy that changes nothing": ("--dataset.root={data} --fix_data={data}-new", "already match its frames"),
+    "a copy of no data": ("--policy.path={policy} --fix_data=new", "add --dataset.root=DATA"),
+    "episodes of no data": ("--policy.path={policy} --dataset.episodes=[0]", "add --dataset.root=DATA"),
+    "a misspelt setting": ("--policy.path={policy} --policy.chunk_sise=5",
+                           "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?"),
 }  # fmt: skip
+SPOILT: dict[str, Callable[[Wired], Any]] = {
+    "no config": lambda stage: (stage.policy / "config.json").unlink(),
+    "a cut config": lambda stage: (stage.policy / "config.json").write_text('{"type": "act",'),
+    "a list of features": lambda stage: stage.configure(input_features=[1, 2]),
+    "a processor that is a list": lambda stage: (stage.policy / "policy_preprocessor.json").write_text("[]"),
+    "cut statistics": lambda stage: next(stage.policy.glob("policy_pre*.safetensors")).write_bytes(b"short"),
+    "an old data set": lambda stage: stage.describe(codebase_version="v2.1"),
+    "a data set with a number for a feature": lambda stage: stage.describe(features={"action": 3}),
+}
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
-def test_wrong_input_ends_in_one_line(wrong: Any, stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    assert_refused(["preflight", f"--output_dir={runs}", *wrong(stage)], WRONG[wrong], capsys, runs)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_input_ends_in_one_line(wrong: str, stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (runs := tmp_path / "runs").mkdir()
+    SPOILT.get(wrong, lambda _: None)(stage)
+    arguments, words = WRONG[wrong]
+    given = arguments.format(policy=stage.policy, data=stage.dataset).split()
+    assert_refused(["preflight", f"--output_dir={runs}", *given], words, capsys, runs)
 
 
 def test_ctrl_c_ends_with_130(stage: Wired, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

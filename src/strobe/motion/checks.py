@@ -10,10 +10,11 @@ import numpy as np
 
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import summarise
-from strobe.lerobot.datasets.results import RecordedLag
+from strobe.lerobot.datasets.images import Pictures
+from strobe.lerobot.datasets.results import JointLag
 from strobe.motion import pairs, pictures, rows
 from strobe.motion.episodes import Figures, Joints, find_joints, measure
-from strobe.motion.look import Look, Pictures
+from strobe.motion.look import Look
 from strobe.motion.results import Motion, Oddity, RestPoints
 from strobe.motion.series import Series, read_columns
 
@@ -27,7 +28,8 @@ class Check:
     """One check.
 
     Args:
-        needs: 'rows', or 'joints' that action and state have in common, as positions, or decoded 'pictures'.
+        needs: 'rows', or 'joints' that action and state have in common, as positions, or decoded 'pictures', or a robot
+            whose 'servos' are known.
         reads: what it looks at, in words.
         judge: yields what it found.
         why: what that does to a policy.
@@ -35,7 +37,7 @@ class Check:
     """
 
     name: str
-    needs: Literal["rows", "joints", "pictures"]
+    needs: Literal["rows", "joints", "pictures", "servos"]
     reads: str
     judge: Callable[[Look], Iterable[Oddity]]
     why: str
@@ -57,6 +59,9 @@ CHECKS = (
           "It counts twice in training. If one of the two is held out, that part is not unseen."),
     Check("held", "rows", "rows that repeat the row before", rows.held_values,
           "The loop that recorded them was slower than its rate: the policy learns a motion that stops and starts."),
+    Check("speeds", "servos", "the speed of the joints against their servos'", rows.impossible_speeds,
+          "Its rows are further apart in time than the data says, or no positions: the policy learns motions that the "
+          "arm cannot make."),
     Check("units", "rows", "the size of the motions by episode", rows.changed_units,
           "Statistics of both units together fit neither: the policy's actions are far too small or too large."),
     Check("exchanged joints", "joints", "which action each joint's state follows", pairs.exchanged_joints,
@@ -75,8 +80,16 @@ CHECKS = (
           "The policy learns that the arm ends away from each goal. On an arm that does not, it misses by that much."),
     Check("image lag", "pictures", "the change of the images against the speed of the joints", pictures.late_images,
           "The policy learns from images of another moment than its state. On the robot both are of one."),
+    Check("cameras in time", "pictures", "the change of one camera's images against another's", pictures.late_cameras,
+          "The policy learns from images of two moments at once. On the robot all are of one."),
+    Check("light", "pictures", "the brightness of all parts of the images", pictures.lost_light,
+          "The policy learns two looks of one scene, and to tell the time of the task by the light."),
     Check("images behind", "pictures", "images behind those of the rows", pictures.images_behind,
           "Images and rows agree: nothing of it reaches a policy (lerobot #4109).", "info"),
+    Check("frozen", "pictures", "images that stand while the arm moves", pictures.frozen_cameras,
+          "The policy learns from images that do not show the arm's position."),
+    Check("empty", "pictures", "images of one colour", pictures.empty_cameras,
+          "The policy learns to ignore this camera, and on the robot it shows a scene."),
     Check("cameras", "pictures", "the first images of the cameras", pictures.exchanged_cameras,
           "The policy learns that a camera's view says nothing, and on the robot each has its own."),
 )  # fmt: skip
@@ -95,7 +108,7 @@ def look_at_motion(
     if not series.bounds:
         motion.unjudged.append("the motion: no episode has numbers that are all finite")
         return motion
-    look = Look(series, {name: read_columns(series, name) for name in series.vectors})
+    look = Look(series, {name: read_columns(series, name) for name in series.vectors}, decoded or Pictures())
     joints = find_joints(series, look.columns)
     lacking = "action and state have no dimension of the same name"
     if joints is not None:
@@ -106,20 +119,17 @@ def look_at_motion(
             look.positions[:] = False
             lacking = f"the action is the state of the next row by construction, in {100 * share:.0f} % of the rows"
         look.explained = np.zeros(look.figures.steps.shape, bool)
-    there = {
-        "rows": True,
-        "joints": bool(look.positions.any()),
-        "pictures": decoded is not None and bool(decoded.first),
-    }
-    if decoded is not None:
-        look.pictures = decoded
-    judged = [check for check in CHECKS if there[check.needs]]
-    for check in judged:
-        of_check = {"check": check.name, "why": check.why, "level": check.level}
-        motion.found += [each.model_copy(update=of_check) for each in check.judge(look)]
-    motion.checks = [check.name for check in judged]
-    if not there["joints"]:
-        motion.unjudged.append(f"the action against the state: {lacking}")
+    missing = dict[str, str]()
+    if not look.positions.any():
+        missing["joints"] = f"the action against the state: {lacking}"
+    if not series.servos:
+        missing["servos"] = "speeds that no motor has: meta/info.json names no robot_type of known servos"
+    motion.unjudged += missing.values()
+    for check in CHECKS:
+        if check.needs not in missing and (check.needs != "pictures" or look.pictures.first):
+            motion.checks.append(check.name)
+            of_check = {"check": check.name, "why": check.why, "level": check.level}
+            motion.found += [each.model_copy(update=of_check) for each in check.judge(look)]
     motion.traces, motion.cameras = look.traces, look.cameras
     motion.rests = list(_rests(look, motion.found))
     return motion
@@ -141,12 +151,12 @@ def _find_positions(figures: Figures) -> tuple[np.ndarray, str]:
     return np.ones(figures.steps.shape[1], bool), ""
 
 
-def _lags(joints: Joints, figures: Figures) -> Iterator[RecordedLag]:
+def _lags(joints: Joints, figures: Figures) -> Iterator[JointLag]:
     for at, name in enumerate(joints.names):
-        lag, shown = RecordedLag(joint=name), figures.own[np.abs(figures.steps[:, at]) > pairs.ALIKE, at]
+        lag, shown = JointLag(joint=name), figures.own[np.abs(figures.steps[:, at]) > pairs.ALIKE, at]
         if len(shown):
             summary = summarise(np.maximum(shown, 0.0).tolist())
-            lag = RecordedLag(joint=name, ticks=summary.median, interval=summary.interval, episodes=len(shown))
+            lag = JointLag(joint=name, recorded=summary.median, interval=summary.interval, episodes=len(shown))
         yield lag
 
 

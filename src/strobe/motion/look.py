@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from strobe.core.results import units
 from strobe.lerobot.datasets.fault import Fault, format_episodes, ways
+from strobe.lerobot.datasets.images import Pictures
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.motion.episodes import Figures, Joints
 from strobe.motion.results import CameraLag, Oddity, Trace
@@ -17,21 +18,6 @@ from strobe.motion.series import Column, Series
 LEAST, SHARE = 2, 0.02  # episodes: one alone may be an accident of its motion
 GAP = 4.0  # times the spread within groups of episodes: two groups, and not one that is wide
 SHOWN = 4  # joints that a sentence names
-
-
-@dataclass
-class Pictures:
-    """Images decoded of each camera.
-
-    Args:
-        changes: camera → place of an episode → (images − 1,) how much each image differs from the one before.
-        first: camera → place of an episode → its first image, (height, width, 3) and small.
-        more: camera → place of an episode → images behind those of its rows.
-    """
-
-    changes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    first: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    more: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,18 +33,19 @@ class Look:
 
     series: Series
     columns: dict[str, list[Column]]
+    pictures: Pictures
     joints: Joints = field(default=None)  # type: ignore[assignment]
     figures: Figures = field(default=None)  # type: ignore[assignment]
     positions: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     explained: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
-    pictures: Pictures = field(default=None)  # type: ignore[assignment]
     cameras: list[CameraLag] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
 
-    @property
-    def every(self) -> int:
-        """A step through the rows that leaves at most some 100,000."""
-        return max(1, len(self.series.task) // 100_000)
+    def dimensions(self) -> Iterator[tuple[str, str, Column, np.ndarray]]:
+        """Yield the vector, the name, the column and the recorded values of each dimension."""
+        for vector, columns in self.columns.items():
+            for each in zip(self.series.names[vector], columns, self.series.vectors[vector].T, strict=True):
+                yield vector, *each
 
     def speeds(self) -> np.ndarray:
         """Return how fast the joints move from each row to the next, (frames − 1,), in parts of their ranges."""
@@ -75,35 +62,36 @@ class Look:
         for joint in joints:
             self.explained[cells, joint] = True
 
-    def others(self, figures: np.ndarray, joint: int) -> float:
-        """Return the median of the other joints' figures; 0 without others."""
-        rest = np.delete(figures, joint, axis=1)
-        return float(np.nanmedian(rest)) if np.isfinite(rest).any() else 0.0
+    def claim(self, cells: np.ndarray, judged: np.ndarray, *joints: int) -> bool:
+        """Return whether enough of the ``judged`` episodes are odd, and note then that this is explained."""
+        if enough := is_enough(cells, judged):
+            self.explain(cells, joints)
+        return enough
 
     def place(
         self, cells: np.ndarray, title: str, found: str, do: str, *, joints: Sequence[str] = (),
-        feature: str | None = None, leave_out: bool = True, decoded: np.ndarray | None = None,
+        feature: str | None = None, leave_out: bool = True, camera: str | None = None,
     ) -> Oddity:  # fmt: skip
-        """Return what a check found in the episodes ``cells``, (episodes,) booleans, and how much of the set they are.
+        """Return what a check found in the episodes ``cells``, booleans or places, and how much of the set they are.
 
         Args:
             do: what repairs it, without a capital and a full stop.
             leave_out: whether leaving the episodes out is a way too.
-            decoded: (episodes,) those that a check of images looked at; None for one that looked at all.
+            camera: the feature, for a check of images: it looked at those episodes that were decoded.
         """
         rows, numbers = self.series.rows, self.series.episodes[cells].tolist()
-        some = list(rows) if decoded is None else self.series.episodes[decoded].tolist()
+        some = list(rows) if camera is None else self.series.episodes[list(self.pictures.first[camera])].tolist()
         share = sum(rows[number] for number in numbers) / max(1, sum(rows[number] for number in some))
-        whole, behind = len(numbers) == len(some), "" if decoded is None else " that were decoded"
+        whole, behind = len(numbers) == len(some), "" if camera is None else " that were decoded"
         size = f"That is {format_episodes(numbers)}: {len(numbers):,} of {len(some):,}{behind}, "
-        size += f"{100 * share:.0f} % of {'the' if decoded is None else 'their'} rows."
+        size += f"{100 * share:.0f} % of {'the' if camera is None else 'their'} rows."
         if whole:
             size = f"That is {'each of the episodes' if len(some) > 1 else 'the only episode'}{behind}."
-        out = tuple(numbers) if leave_out and not whole and decoded is None else ()
+        out = tuple(numbers) if leave_out and not whole and len(some) == len(rows) else ()
         advice = units.capital(ways(Fault("motion", title, do, out), list(rows)))
         return Oddity(
             title=title, found=f"{found} {size}", do=f"{advice}.", episodes=numbers, share=share, joints=list(joints),
-            feature=feature,
+            feature=feature or camera,
         )  # fmt: skip
 
 

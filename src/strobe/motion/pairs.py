@@ -8,8 +8,9 @@ import numpy as np
 
 from strobe.core.results import units
 from strobe.motion.episodes import Joints, shift_rows
-from strobe.motion.look import SHOWN, Look, is_enough, medians, split_groups
+from strobe.motion.look import SHOWN, Look, medians, split_groups
 from strobe.motion.results import Oddity
+from strobe.motion.series import sample_rows
 
 # An arm's moves are smooth, so its steps correlate over some ticks: 0.6 by chance needs two moves, seen in one episode
 # of a hundred. Two episodes must show it.
@@ -38,10 +39,8 @@ def exchanged_joints(look: Look) -> Iterator[Oddity]:
         for two in range(one + 1, len(names)):
             both = np.minimum(np.abs(cross[:, one, two]), np.abs(cross[:, two, one]))
             cells = (both > STRONG) & (np.maximum(np.abs(own[:, one]), np.abs(own[:, two])) < both - NEARER)
-            judged = np.isfinite(both)
-            if not is_enough(cells, judged):
+            if not look.claim(cells, np.isfinite(both), one, two):
                 continue
-            look.explain(cells, [one, two])
             yield look.place(
                 cells,
                 f"{names[one]} and {names[two]} are exchanged in the state",
@@ -58,17 +57,16 @@ def polarity(look: Look) -> Iterator[Oddity]:
     for at, name in enumerate(joints.names):
         judged = look.judged_episodes(at) & np.isfinite(figures.steps[:, at])
         cells = judged & (figures.steps[:, at] < -ALIKE) & (figures.levels[:, at] < -ALIKE)
-        if not is_enough(cells, judged):
+        if not look.claim(cells, judged, at):
             continue
-        look.explain(cells, [at])
         total = float(np.median(figures.action[cells, at] + figures.state[cells, at]))
-        complement = abs(total) > 0.5 * joints.reach[at]
+        complement, rest = abs(total) > 0.5 * joints.reach[at], np.delete(figures.levels, at, axis=1)
         what = f"the complement of its action (state ≈ {total:.3g} − action)" if complement else "against its action"
         yield look.place(
             cells,
             f"The state of {name} {'is' if complement else 'moves'} {what}",
             f"Correlation of action and state {np.median(figures.levels[cells, at]):.2f}; that of the other joints "
-            f"{look.others(figures.levels, at):.2f}.",
+            f"{np.nanmedian(rest) if np.isfinite(rest).any() else 0.0:.2f}.",
             f"set {'state to ' + f'{total:.3g} − state' if complement else 'the sign of the state'} in these "
             "episodes, or invert the motor in the calibration",
             joints=[name],
@@ -89,9 +87,8 @@ def scale(look: Look) -> Iterator[Oddity]:
     for at, name in enumerate(joints.names):
         judged = look.judged_episodes(at) & close[:, at]
         cells = judged & (np.abs(size[:, at]) > np.log(3.0 if joints.switch[at] else FACTOR))
-        if not is_enough(cells, judged):
+        if not look.claim(cells, judged, at):
             continue
-        look.explain(cells, [at])
         factor = float(np.exp(np.median(size[cells, at])))
         words = f"{max(factor, 1 / factor):.3g} times {'as large as' if factor > 1 else 'smaller than'} its action"
         if abs(abs(np.log(factor)) - np.log(DEGREES)) < 0.1:
@@ -114,16 +111,15 @@ def stuck_joints(look: Look) -> Iterator[Oddity]:
     for at, name in enumerate(joints.names):
         judged = look.judged_episodes(at) & (figures.moved_action[:, at] > APART) & ~joints.switch[at]
         whole = judged & (figures.moved_state[:, at] < FIXED)
-        state = joints.state[at][:: look.every]
+        state = joints.state[at][sample_rows(look.series)]
         pile = max(
             float((np.abs(state - end) <= FIXED * joints.reach[at]).mean()) for end in (state.min(), state.max())
         )
         # A joint at its stop, or fingers around something, stand too: always at the same place, an end of the range.
         part = judged & (figures.held[:, at] > LONGEST_S) & (pile < PILE)
         cells = whole | part
-        if not is_enough(cells, judged):
+        if not look.claim(cells, judged, at):
             continue
-        look.explain(cells, [at])
         yield look.place(
             cells,
             f"The state of {name} stands while its action moves",
@@ -209,9 +205,8 @@ def levels(look: Look) -> Iterator[Oddity]:
         judged = look.judged_episodes(at) & np.isfinite(offset[:, at]) & (figures.moved_state[:, at] > APART)
         size = np.abs(offset[:, at])
         cells = judged & (size > max(floor[at], OTHERS * usual)) & same_side[:, at] & (least[:, at] > 0.4 * size)
-        if not is_enough(cells, judged):
+        if not look.claim(cells, judged, at):
             continue
-        look.explain(cells, [at])
         mean = float(np.median(offset[cells, at]))
         unit = "°" if joints.turn[at] == 360 else " rad"
         unit = "" if joints.switch[at] or joints.reach[at] < 0.02 * joints.turn[at] else unit

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, many, mapping, optional
-from strobe.lerobot.datasets.results import RecordedLag
+from strobe.lerobot.datasets.results import JointLag
 
 
 class Oddity(Data):
@@ -44,10 +44,11 @@ class Trace(Data):
 
 
 class CameraLag(Data):
-    """How the change of a camera's images goes with the speed of the joints, over lags."""
+    """How the change of a camera's images goes with the speed of the joints, or another camera's change, over lags."""
 
     camera: str
-    lags_s: list[Finite] = Field(description="seconds by which the images are behind the rows")
+    against: str | None = optional("the other camera; None: the joints")
+    lags_s: list[Finite] = Field(description="seconds by which the images are behind the rows, or the other camera")
     correlation: list[Finite] = Field(description="mean over the episodes, −1 to 1")
     episodes: dict[int, Finite] = mapping("episode → ticks by which its images are late, where that is shown")
     peaks: dict[int, Finite] = mapping("episode → the correlation at that lag")
@@ -61,7 +62,7 @@ class Motion(Data):
     found: list[Oddity] = Field(default_factory=list)
     unjudged: list[str] = many("what could not be judged, and why")
     rows: dict[int, int] = mapping("episode → its rows")
-    lags: list[RecordedLag] = Field(default_factory=list)
+    lags: list[JointLag] = Field(default_factory=list)
     rests: list[RestPoints] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
     cameras: list[CameraLag] = Field(default_factory=list)

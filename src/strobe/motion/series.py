@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strobe.lerobot.datasets import recording
-from strobe.lerobot.datasets.numbers import Numbers, array
+from strobe.lerobot.datasets.numbers import STATE, Numbers, read_episode_statistics
 from strobe.lerobot.datasets.recording import Recording
 
 SAMPLE = 200_000  # rows that a dimension's range and speeds are taken from
@@ -36,6 +36,7 @@ class Series:
         task: (frames,) number of each row's task; −1 where the tables have none.
         tasks: tasks that ``meta/tasks`` lists.
         means: name → (episodes, dimensions) of ``meta/episodes``, with NaN where it has none.
+        servos: part of a joint's name → its servo and the servo's speed without load; None: not known.
     """
 
     fps: float
@@ -46,6 +47,7 @@ class Series:
     task: np.ndarray
     tasks: int = 0
     means: dict[str, np.ndarray] = field(default_factory=dict)
+    servos: dict[str, tuple[str, float]] | None = None
 
     @property
     def rows(self) -> dict[int, int]:
@@ -81,18 +83,16 @@ def make_series(read: Recording, numbers: Numbers, chosen: Collection[int]) -> S
         whole = len(named) == values.shape[1] == len(set(named))
         names[name] = named if whole else [f"number {at}" for at in range(values.shape[1])]
     means = {name: _read_means(read, name, values.shape[1], episodes) for name, values in numbers.vectors.items()}
-    return Series(read.fps, numbers.vectors, names, episodes, bounds, numbers.task, read.tasks, means)
+    unnamed = "number 0" in names.get(STATE, ["number 0"])
+    servos = None if unnamed else recording.find_servos(read.info.get("robot_type"))
+    return Series(read.fps, numbers.vectors, names, episodes, bounds, numbers.task, read.tasks, means, servos)
 
 
 def _read_means(read: Recording, name: str, dimensions: int, episodes: np.ndarray) -> np.ndarray:
-    column, found = f"stats/{name}/mean", np.full((len(read.episodes), dimensions), np.nan)
-    for file in sorted((read.root / recording.EPISODES).rglob("*.parquet")):
-        if column not in recording.column_names(read.root, read.named, file):
-            continue
-        table = recording.rows(read.root, read.named, file, ["episode_index", column])
-        numbers = array(table[column])
-        if len(numbers) == len(table) * dimensions:
-            found[table["episode_index"].to_numpy()] = numbers.reshape(-1, dimensions)
+    found = np.full((len(read.episodes), dimensions), np.nan)
+    for numbers, means in read_episode_statistics(read, f"stats/{name}/mean"):
+        if means.shape[1] == dimensions:
+            found[numbers] = means
     return found[episodes]
 
 

@@ -34,8 +34,9 @@ The data. Strobe reads the frames of the data set without decoding them, and che
 frame numbers against the files. It finds joints that stand still, actions that equal their own state, wrong rates,
 repeated episodes and missing tasks. It looks at the motion of each episode: joints that rest away from their commands,
 are inverted or exchanged, spikes, wraps, delays and units that change. With --decode, and if the policy runs on
-recorded frames, it also decodes images: frozen, empty and exchanged cameras, images behind their rows.
---fix_data=FOLDER writes a copy whose statistics and numbers match its frames; it changes no row.
+recorded frames, it also decodes images: frozen, empty and exchanged cameras, late images, a light that goes out.
+--fix_data=FOLDER writes a copy whose statistics, times and numbers match its frames; of a data set alone also one
+without spikes, wraps and a second unit. Strobe reads that copy again, and deletes it if it has a fault.
 
 The prompt. Strobe counts the prompt's tokens, if the tokenizer's file is on this machine, and shows the part that the
 tokenizer cuts off.

@@ -9,11 +9,12 @@ import numpy as np
 
 from strobe.core.errors import UserError, legible
 from strobe.core.runs import store
+from strobe.lerobot.datasets.results import JointLag
 from strobe.loops.files import EVENTS
 from strobe.loops.measure.robot import lag_ticks
 from strobe.loops.results.motion import FirstJump
 from strobe.loops.results.rollout import Rollout, RolloutResult
-from strobe.preflight.results.wiring import CallTime, JointLag, Lag, Wiring
+from strobe.preflight.results.wiring import CallTime, Lag, Wiring
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,8 @@ HELD = 0.9  # least share of the requested rate: below it, ticks of a run are no
 def lags(wiring: Wiring, run: PolicyRun | None) -> Lag:
     """Return the lags of a data set's joints, as its motion was measured, and of those in ``run``."""
     motion = wiring.motion
-    lag = Lag(joints=[], fps=wiring.timing.data_fps or 0.0)
-    for each in motion.lags if motion is not None else ():
-        lag.joints.append(
-            JointLag(joint=each.joint, recorded=each.ticks, interval=each.interval, episodes=each.episodes)
-        )
+    joints = [each.model_copy() for each in motion.lags] if motion is not None else []
+    lag = Lag(joints=joints, fps=wiring.timing.data_fps or 0.0)
     lag.unjudged.append(
         "The age of the recording's frames: LeRobot stamps frames with the control tick, not with their own time."
     )

@@ -13,14 +13,15 @@ import numpy as np
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.copy import write_copy
-from strobe.lerobot.datasets.fault import DatasetError
+from strobe.lerobot.datasets.copy import NewRows, write_copy
+from strobe.lerobot.datasets.fault import DatasetError, format_episodes
+from strobe.lerobot.datasets.images import decode
 from strobe.lerobot.datasets.numbers import ACTION, STATE
 from strobe.lerobot.datasets.results import DataTruth
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.motion.checks import look_at_motion
-from strobe.motion.pictures import decode
 from strobe.motion.results import Motion
+from strobe.motion.rows import find_units
 from strobe.motion.series import Column, Series, make_series, read_columns
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.lag import PolicyRun, add_first_action, lags, measured_call_time
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from strobe.lerobot.policies.checkpoints import ReadNames
     from strobe.open_loop.run import Frames
 
-FIXED = frozenset({"spikes", "wraps"})  # checks whose faults a copy can be without
+FIXED = frozenset({"spikes", "wraps", "units"})  # checks whose faults a copy can be without
 NO_WORSE = 0.02  # R²: two predictions that differ by no more are equally good
 
 
@@ -134,19 +135,24 @@ def preflight_of_data(
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
     reading = Reading(episodes=episodes, decode=decode, progress=progress)
-    rows: dict[str, np.ndarray] = {}
+    seen: list[Series] = []
 
     def look(read: Recording, numbers: Numbers, chosen: list[int]) -> None:
         _add_motion(wiring, reading, read, numbers, chosen)
-        odd = {each.check for each in wiring.motion.found} if wiring.motion is not None else set()
-        if fix_data is not None and episodes is None and odd & FIXED:
-            rows.update(fix_rows(make_series(read, numbers, chosen)))
+        if fix_data is not None and episodes is None:
+            seen.append(make_series(read, numbers, chosen))
 
     wiring.truth = read_truth(dataset, replace(reading, look=look))
     result = make_answer(wiring)
     result.title = f"{dataset.name}: is this recording good?"
     wiring.lag = lags(wiring, None)
     if fix_data is not None:
+        odd = {each.check for each in wiring.motion.found} if wiring.motion is not None else set()
+        try:
+            rows = fix_rows(seen[0]) if seen and odd & FIXED else {}
+        except UserError as error:
+            result.unfixed = str(error)
+            return result
         result.fixed = write_copy(dataset, fix_data, wiring.truth, rows)
         if rows and wiring.motion is not None:
             copied = preflight_of_data(fix_data, progress=progress).wiring.motion
@@ -219,9 +225,9 @@ def _add_motion(wiring: Wiring, reading: Reading, read: Recording, numbers: Numb
     series, images, unread = make_series(read, numbers, chosen), None, []
     if reading.decode and series.bounds:
         try:
-            images = decode(read, series, reading.progress)
+            images = decode(read, series.rows, reading.progress)
         except (DatasetError, ValueError) as error:
-            unread.append(f"the images against the rows: {error_line(error, 120)}")
+            unread.append(f"the images: {error_line(error, 120)}")
     wiring.motion = look_at_motion(series, reading.progress, images)
     wiring.motion.unjudged += unread
 
@@ -308,27 +314,41 @@ def _share(share: float) -> str:
     return f"{max(share, 0.0):.2f}"
 
 
-# A copy of a data set is without spikes and wraps.
+# A copy of a data set is in one unit, without spikes and wraps.
 
 
-def fix_rows(series: Series) -> dict[str, np.ndarray]:
-    """Return the vectors that have spikes or wraps without them, (frames, dimensions) each.
+def fix_rows(series: Series) -> dict[str, NewRows]:
+    """Return the vectors that have two units, spikes or wraps without them.
 
     A spike becomes a line between the rows around it. A joint that wraps goes on over whole turns: in each episode
-    around the turn where it mostly is, its action in the turn of its state.
+    around the turn where it mostly is, its action in the turn of its state. The unit is that of most episodes.
+
+    Raises:
+        UserError: the factor between two units is not known exactly: by the encoders' smallest steps.
     """
-    columns = {name: read_columns(series, name) for name in series.vectors}
-    found = {
-        name: np.stack([each.clean for each in some], axis=1).astype(series.vectors[name].dtype)
-        for name, some in columns.items()
-        if any(len(each.spikes) or len(each.wraps) for each in some)
-    }
+    columns, done = {name: read_columns(series, name) for name in series.vectors}, dict[str, str]()
+    for name, some in columns.items():
+        if (two := find_units(series, name, some)) is None:
+            continue
+        if two.exact is None or sum(series.rows.values()) < len(series.task):  # episodes that are not finite show none
+            raise UserError(f"{name} is in two units, and the factor between them is not known exactly")
+        values, odd = series.vectors[name].astype(float), series.episodes[two.few].tolist()
+        for start, end in (series.bounds[at] for at in np.flatnonzero(two.few)):
+            values[start:end, two.changed] /= two.exact
+        series = replace(series, vectors=series.vectors | {name: values.astype(series.vectors[name].dtype)})
+        columns[name] = read_columns(series, name)
+        done[name] = f"in one unit ({format_episodes(odd)} times {1 / two.exact:.6g}, exact but for rounding)"
+    for name, some in columns.items():
+        if any(len(each.spikes) or len(each.wraps) for each in some):
+            done[name] = " and ".join([*([done[name]] if name in done else []), "without spikes and whole turns"])
+    found = {name: np.stack([each.clean for each in columns[name]], axis=1).astype(series.vectors[name].dtype)
+             for name in done}  # fmt: skip
     for joint, turn in _find_turns(series, columns).items():
         sides = [found[name][:, series.names[name].index(joint)] for name in (STATE, ACTION)
                  if name in found and joint in series.names[name]]  # fmt: skip
         if sides:
             _bring_to_one_turn(sides, turn, series.bounds)
-    return found
+    return {name: (values, done[name]) for name, values in found.items()}
 
 
 def _find_turns(series: Series, columns: Mapping[str, list[Column]]) -> dict[str, float]:

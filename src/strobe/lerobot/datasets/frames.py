@@ -55,8 +55,8 @@ def _frame(read: Recording, table: pyarrow.Table, episode: int, frame: int, task
             continue
         dtype = feature.get("dtype")
         if dtype == "video":
-            with closing(Videos(read)) as videos:
-                seen[name] = videos.image(episode, name, frame)
+            with closing(ImageReader(read)) as reader:
+                seen[name] = reader.image(episode, name, frame)
         elif dtype == "image":
             seen[name] = _image(row[name][0].as_py(), name)
         elif dtype in _NUMBERS:
@@ -86,11 +86,16 @@ def _image(stored: Any, name: str) -> np.ndarray:
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
-class Videos:
-    """Frames of a data set's videos. One file of each camera stays open, for the next frame is often in it."""
+class ImageReader:
+    """Images of a data set by episode and frame, from its videos or from its tables.
+
+    A video of each camera and a table stay open, for the next image is often in them.
+    """
 
     def __init__(self, read: Recording) -> None:
         self._read = read
+        self.cameras = [name for name, feature in read.features.items() if feature.get("dtype") in ("video", "image")]
+        self._table: tuple[str, str, pyarrow.Table] = "", "", None
         self._open: dict[str, tuple[str, Any]] = {}
 
     def close(self) -> None:
@@ -100,7 +105,20 @@ class Videos:
         self._open.clear()
 
     def image(self, episode: int, camera: str, frame: int) -> np.ndarray:
-        """Return a frame, (height, width, 3) uint8. Raises DatasetError where it is not there."""
+        """Return an image, (height, width, 3) uint8. Raises DatasetError where it is not there or cannot be read."""
+        if camera in self._read.cameras:
+            return self._read_video(episode, camera, frame)
+        file = self._read.data_file(episode)
+        if self._table[:2] != (file, camera):
+            rows = recording.rows(self._read.root, "", self._read.root / file, ["episode_index", camera])
+            self._table = file, camera, rows
+        table = self._table[2]
+        at = np.flatnonzero(table["episode_index"].to_numpy() == episode)
+        if frame >= len(at):
+            raise DatasetError(Fault("length", f"episode {episode} has {len(at)} frames in {file}"))
+        return _image(table[camera][int(at[frame])].as_py(), camera)
+
+    def _read_video(self, episode: int, camera: str, frame: int) -> np.ndarray:
         import av
 
         file = self._read.video_file(episode, camera)
@@ -119,13 +137,17 @@ class Videos:
                 if image.time is not None and image.time > due_s - 0.5 / self._read.fps:
                     return image.to_ndarray(format="rgb24")
         except (OSError, IndexError, av.FFmpegError) as error:
-            reason = error_line(error, 120)
-            raise DatasetError(Fault("video", f"{file} cannot be read ({reason})", self._read.restore(file))) from None
-        what = f"frame {frame} of episode {episode} is not in {file}"
-        raise DatasetError(Fault("video", what, self._read.restore(file)))
+            raise self._make_error(file, f"{file} cannot be read ({error_line(error, 120)})") from None
+        raise self._make_error(file, f"frame {frame} of episode {episode} is not in {file}")
+
+    def _make_error(self, file: str, what: str) -> DatasetError:
+        return DatasetError(Fault("video", what, self._read.restore(file)))
 
     def images(self, episode: int, camera: str, count: int) -> Iterator[np.ndarray]:
-        """Yield an episode's first frames, as many as are there. Raises DatasetError where they cannot be read."""
+        """Yield an episode's first ``count`` images; of a video, as many as are there. Raises DatasetError."""
+        if camera not in self._read.cameras:
+            yield from (self.image(episode, camera, frame) for frame in range(count))
+            return
         import av
 
         yield self.image(episode, camera, 0)
@@ -136,40 +158,4 @@ class Videos:
                     return
                 yield image.to_ndarray(format="rgb24")
         except (OSError, av.FFmpegError) as error:
-            reason = error_line(error, 120)
-            raise DatasetError(Fault("video", f"{file} cannot be read ({reason})", self._read.restore(file))) from None
-
-
-class ImageReader:
-    """Images of a data set by episode and frame, from its videos or from its tables."""
-
-    def __init__(self, read: Recording) -> None:
-        self._read, self._videos = read, Videos(read)
-        kinds = {name: str(feature.get("dtype")) for name, feature in read.features.items()}
-        self.cameras = [name for name, kind in kinds.items() if kind in ("video", "image")]
-        self._table: tuple[str, str, pyarrow.Table] = "", "", None
-
-    def close(self) -> None:
-        """Close the files."""
-        self._videos.close()
-
-    def image(self, episode: int, camera: str, frame: int) -> np.ndarray:
-        """Return an image, (height, width, 3) uint8. Raises DatasetError where it cannot be read."""
-        if camera in self._read.cameras:
-            return self._videos.image(episode, camera, frame)
-        file = self._read.data_file(episode)
-        if self._table[:2] != (file, camera):
-            rows = recording.rows(self._read.root, "", self._read.root / file, ["episode_index", camera])
-            self._table = file, camera, rows
-        table = self._table[2]
-        at = np.flatnonzero(table["episode_index"].to_numpy() == episode)
-        if frame >= len(at):
-            raise DatasetError(Fault("length", f"episode {episode} has {len(at)} frames in {file}"))
-        return _image(table[camera][int(at[frame])].as_py(), camera)
-
-    def images(self, episode: int, camera: str, count: int) -> Iterator[np.ndarray]:
-        """Yield an episode's first ``count`` images. Raises DatasetError where one cannot be read."""
-        if camera in self._read.cameras:
-            yield from self._videos.images(episode, camera, count)
-        else:
-            yield from (self.image(episode, camera, frame) for frame in range(count))
+            raise self._make_error(file, f"{file} cannot be read ({error_line(error, 120)})") from None

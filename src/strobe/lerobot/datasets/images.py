@@ -1,31 +1,93 @@
-"""The images of a data set: black ones by the statistics of episodes, frozen ones and statistics by decoding a few."""
+"""The images of a data set: black ones by the statistics of episodes, a part that is decoded, statistics of a few."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from strobe.lerobot.datasets import recording
+from strobe.core.measure.sampling import Progress
 from strobe.lerobot.datasets.fault import Fault
 from strobe.lerobot.datasets.frames import ImageReader
-from strobe.lerobot.datasets.numbers import Numbers, array, compute_statistics
+from strobe.lerobot.datasets.numbers import compute_statistics, read_episode_statistics
 from strobe.lerobot.datasets.recording import Recording
-from strobe.lerobot.datasets.results import CameraTruth, Statistics
+from strobe.lerobot.datasets.results import Statistics
 
 DARK = 0.06  # brightness, white is 1: no pixel of a black image is brighter
-MOST_EPISODES, PLACES = 24, 8  # episodes, and images of each that are decoded
-SECONDS = 20.0  # for all of them
-BLOCKS = 16  # along each side: an image's means, in which a sensor's noise and a codec's do not show
-SAME = 0.5  # steps of 255: two images whose blocks differ by no more are the same
-FLAT = 4.0  # steps of 255: an image whose blocks differ by less is of one colour
-MOVED = 0.1  # share of a joint's spread: the arm has moved between two images
-FROZEN = 3  # times in a row that the image is the same while the arm has moved
+MOST_EPISODES, MOST_S, SECONDS = 24, 20.0, 80.0  # that are decoded: episodes, seconds of each, seconds for all
+SIDES = 48, 64  # pixels of an image in which changes are looked for
+PARTS = 12, 16  # of an image: in their means a sensor's noise and a codec's do not show
 TRIES = 16  # applications of a random transform
 IMAGES = 100  # images that statistics are made from
+
+
+@dataclass
+class Pictures:
+    """A part of the images of each camera. Each record is camera → place of an episode → numbers.
+
+    Args:
+        changes: (images − 1,) how much each image differs from the one before.
+        light: (images, rows, columns) the brightness of parts of each image, of 255.
+        first: the episode's first image, (height, width, 3) and small.
+        more: images behind those of its rows.
+    """
+
+    changes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    light: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    first: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    more: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+def decode(read: Recording, episodes: Mapping[int, int], progress: Callable[[Progress], None]) -> Pictures:
+    """Decode images of some episodes, at random places of the recording, for up to `SECONDS`.
+
+    Args:
+        episodes: number → rows. The place of an episode is its place in here.
+
+    Raises:
+        DatasetError: an image cannot be decoded.
+    """
+    found, began = Pictures(), time.monotonic()
+    some = np.random.default_rng(0).permutation(len(episodes))[:MOST_EPISODES].tolist()
+    with closing(ImageReader(read)) as reader:
+        for done, at in enumerate(some):
+            episode, rows = list(episodes.items())[at]
+            for camera in reader.cameras:
+                there = _count_images(read, camera, episode, rows)
+                if there != rows:
+                    found.more.setdefault(camera, {})[at] = there - rows
+                wanted = min(there, int(MOST_S * read.fps))
+                images = np.stack([_small(image) for image in reader.images(episode, camera, wanted)])
+                found.first.setdefault(camera, {})[at] = images[0]
+                grey = images.mean(axis=-1)
+                found.changes.setdefault(camera, {})[at] = np.abs(np.diff(grey, axis=0)).mean(axis=(1, 2))
+                parts = grey.reshape(len(grey), PARTS[0], SIDES[0] // PARTS[0], PARTS[1], SIDES[1] // PARTS[1])
+                found.light.setdefault(camera, {})[at] = parts.mean(axis=(2, 4))
+            seconds = time.monotonic() - began
+            progress(Progress(done + 1, len(some), seconds, seconds * (len(some) / (done + 1) - 1), "episodes"))
+            if seconds > SECONDS:
+                break
+    for by_camera in vars(found).values():
+        by_camera |= {camera: dict(sorted(each.items())) for camera, each in by_camera.items()}
+    return found
+
+
+def _count_images(read: Recording, camera: str, episode: int, rows: int) -> int:
+    row = read.episodes[episode]
+    if f"videos/{camera}/to_timestamp" not in row:
+        return rows
+    begin, end = (float(row[f"videos/{camera}/{end}_timestamp"]) for end in ("from", "to"))
+    return round((end - begin) * read.fps)
+
+
+def _small(image: np.ndarray) -> np.ndarray:
+    import cv2
+
+    return cv2.resize(image, SIDES[::-1], interpolation=cv2.INTER_AREA).astype(np.float32)
 
 
 def dark(read: Recording) -> Iterator[Fault]:
@@ -54,79 +116,12 @@ def dark(read: Recording) -> Iterator[Fault]:
 
 def _brightest(read: Recording, camera: str) -> dict[int, float]:
     """Return each episode's brightest pixel, 0 to 1, as ``meta/episodes`` has it; {} where it has none."""
-    name, found = f"stats/{camera}/max", {}
-    for file in sorted((read.root / recording.EPISODES).rglob("*.parquet")):
-        if name not in recording.column_names(read.root, read.named, file):
-            continue
-        table = recording.rows(read.root, read.named, file, ["episode_index", name])
-        numbers, episodes = array(table[name]), table["episode_index"].to_pylist()
-        if not episodes or not len(numbers) or len(numbers) % len(episodes) or numbers.dtype.kind != "f":
-            continue
-        for episode, channels in zip(episodes, numbers.reshape(len(episodes), -1), strict=True):
-            if np.isfinite(channels).all():
-                found[int(episode)] = float(channels.max())
-    return found
-
-
-def look(read: Recording, numbers: Numbers, seconds: float = SECONDS) -> list[CameraTruth]:
-    """Decode a few images of some episodes, spread over the data set, and say which cameras froze or show nothing.
-
-    Args:
-        seconds: after which no further episode is begun.
-
-    Raises:
-        DatasetError: an image cannot be decoded.
-    """
-    until = time.monotonic() + seconds
-    bounds = {int(numbers.episode[start]): (start, end) for start, end in numbers.bounds}
-    some = [episode for episode in read.chosen if episode in bounds and bounds[episode][1] - bounds[episode][0] > 1]
-    order = np.random.default_rng(0).permutation(some)[:MOST_EPISODES]
-    with closing(ImageReader(read)) as reader:
-        found = {name: CameraTruth(name=name, episodes=0) for name in reader.cameras}
-        plain: dict[str, dict[int, np.ndarray]] = {name: {} for name in found}
-        for episode in map(int, order):
-            if time.monotonic() > until:
-                break
-            start, end = bounds[episode]
-            places = np.unique(np.linspace(0, end - start - 1, PLACES).astype(int)).tolist()
-            moved = _moving_rows(numbers, [start + place for place in places])
-            for name, camera in found.items():
-                seen = [_blocks(reader.image(episode, name, place)) for place in places]
-                camera.episodes += 1
-                if float(np.ptp(np.stack(seen), axis=(0, 1, 2)).max()) < FLAT:
-                    plain[name][episode] = seen[0].mean(axis=(0, 1))
-                elif _is_image_frozen(seen, moved):
-                    camera.frozen = sorted([*camera.frozen, episode])
-    for name, colours in plain.items():
-        if colours and float(np.ptp(np.stack(list(colours.values())), axis=0).max()) < FLAT:
-            found[name].empty = sorted(colours)  # a colour that differs from episode to episode says something
-    return list(found.values())
-
-
-def _moving_rows(numbers: Numbers, rows: Sequence[int]) -> list[bool]:
-    moved = np.zeros(len(rows) - 1, bool)
-    for values in numbers.vectors.values():
-        spread = values.std(axis=0)
-        steps = np.abs(np.diff(values[list(rows)], axis=0))
-        moved |= (steps > np.maximum(MOVED * spread, 1e-9)).any(axis=1)
-    return moved.tolist()
-
-
-def _is_image_frozen(images: Sequence[np.ndarray], moved: Sequence[bool]) -> bool:
-    alike = 0
-    for before, after, arm in zip(images, images[1:], moved, strict=False):
-        alike = alike + 1 if arm and float(np.abs(before - after).max()) < SAME else 0
-        if alike >= FROZEN:
-            return True
-    return False
-
-
-def _blocks(image: np.ndarray) -> np.ndarray:
-    """Return the means of an image's blocks, (BLOCKS, BLOCKS, 3)."""
-    height, width = (max(1, size // BLOCKS) for size in image.shape[:2])
-    rows, columns = image.shape[0] // height, image.shape[1] // width
-    cut = image[: rows * height, : columns * width].astype(np.float32)
-    return cut.reshape(rows, height, columns, width, -1).mean(axis=(1, 3))
+    return {
+        int(episode): float(channels.max())
+        for episodes, numbers in read_episode_statistics(read, f"stats/{camera}/max")
+        for episode, channels in zip(episodes, numbers, strict=True)
+        if numbers.dtype.kind == "f" and np.isfinite(channels).all()
+    }
 
 
 def image_statistics(read: Recording, camera: str) -> Statistics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -63,10 +63,9 @@ def read_numbers(read: Recording, step: Callable[[], None] = lambda: None) -> Nu
         and str(feature.get("dtype")) in ("float32", "float64")
         and len(feature.get("shape") or []) == 1
     }
-    files = dict.fromkeys(read.data_file(episode) for episode in read.chosen)
     numbered = [name for name in ("episode_index", "task_index") if name in read.features or name == "episode_index"]
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (*numbered, *sizes)}
-    for file in files:
+    for file in dict.fromkeys(read.data_file(episode) for episode in read.chosen):
         table = recording.rows(read.root, read.named, read.root / file, list(parts))
         for name, part in parts.items():
             part.append(array(table[name]).reshape(len(table), -1))
@@ -87,6 +86,19 @@ def array(column: pyarrow.ChunkedArray) -> np.ndarray:
     while pyarrow.types.is_nested(flat.type):
         flat = flat.flatten()
     return flat.to_numpy(zero_copy_only=False)
+
+
+def read_episode_statistics(read: Recording, column: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the episodes of each file in ``meta/episodes``, and the numbers of ``column``, (episodes, numbers).
+
+    Files without the column are left out. Raises DatasetError for a file that cannot be read.
+    """
+    for file in sorted((read.root / recording.EPISODES).rglob("*.parquet")):
+        if column in recording.column_names(read.root, read.named, file):
+            table = recording.rows(read.root, read.named, file, ["episode_index", column])
+            numbers = array(table[column])
+            if len(numbers) and len(numbers) % len(table) == 0:
+                yield table["episode_index"].to_numpy(), numbers.reshape(len(table), -1)
 
 
 def compute_statistics(values: np.ndarray) -> Statistics:

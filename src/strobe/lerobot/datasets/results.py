@@ -85,13 +85,14 @@ class VectorTruth(Data):
         return max(map(abs, places)) > NARROW or places[1] - places[0] < 2 * WIDE
 
 
-class RecordedLag(Data):
-    """Ticks from a joint's action to its state."""
+class JointLag(Data):
+    """Control ticks from a joint's action to its state: in a data set, and in a run of a policy."""
 
     joint: str
-    ticks: Finite | None = optional("median of the episodes; None for a joint that hardly moves or goes its own way")
-    interval: Interval | None = None
-    episodes: int = Field(default=0, description="episodes in which it is shown")
+    recorded: Finite | None = optional("median of the episodes; None: it hardly moves, goes its own way, or is unknown")
+    interval: Interval | None = optional("interval of it; None with fewer than six episodes")
+    episodes: int = Field(default=0, description="number of episodes that show it")
+    run: Finite | None = optional("lag in the run; None without one, or if it could not be seen")
 
 
 class Standing(Data):
@@ -109,17 +110,6 @@ class Repeats(Data):
     name: str = Field(description="the data set's name of the feature")
     ticks: Finite = Field(description="from one new value to the next, in the mean; 1 where each tick has a new one")
     joints: int = Field(description="dimensions that move fast enough to be judged; the figure is their median")
-
-
-class CameraTruth(Data):
-    """What decoded images of a camera show: a few of each of some episodes."""
-
-    name: str
-    episodes: int = Field(description="episodes that were looked at")
-    frozen: list[int] = Field(
-        default_factory=list, description="episodes in which its image stands while the arm moves"
-    )
-    empty: list[int] = Field(default_factory=list, description="episodes in which all its images are of one colour")
 
 
 class TaskTruth(Data):
@@ -147,9 +137,6 @@ class DataTruth(Data):
         default_factory=list, description="ticks from one new value to the next, of each vector that moves fast enough"
     )
     tasks: list[TaskTruth] = Field(default_factory=list)
-    cameras: list[CameraTruth] | None = Field(
-        default=None, description="what decoded images of each camera show; None if none was decoded"
-    )
     unjudged: list[str] = Field(default_factory=list, description="what was not looked at, and why")
 
     def vector(self, name: str) -> VectorTruth | None:

@@ -12,10 +12,11 @@ import pyarrow
 from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, format_episodes
 from strobe.lerobot.datasets.numbers import array
-from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, rows
+from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, column_names, rows
 
 _NUMBERS = ("float16", "float32", "float64")
-_ODD = 0.01  # tolerance of times, as a share of a frame
+ODD = 0.01  # tolerance of times, as a share of a frame
+HALF = 0.5  # share of a frame: a row that is further away may be another row
 _ALWAYS = ("mean", "std", "min", "max")  # statistics that LeRobot writes of every feature
 _READ_BY_POLICIES = ("observation.", "action")
 
@@ -86,8 +87,10 @@ def _file(
     features = {name: feature for name, feature in recording.features.items() if feature.get("dtype") != "video"}
     path = recording.root / file
     try:
+        names = column_names(recording.root, recording.named, path)
         # Of single images and texts only the columns' names are checked: they can be large.
-        table = rows(recording.root, recording.named, path, None if not path.is_file() else _light(path, features))
+        heavy = {name for name, feature in features.items() if feature.get("dtype") in ("image", "string")}
+        table = rows(recording.root, recording.named, path, [name for name in names if name not in heavy] or None)
     except DatasetError as error:
         missing = not path.is_file()
         what = (
@@ -95,7 +98,6 @@ def _file(
         )
         yield Fault(f"data {file}", what, error.fault.repair, tuple(episodes) if missing else ())
         return
-    names = set(table.column_names) | set(_all_names(path))
     for name in features:
         if name not in names:
             what = f"{file} has no column '{name}', which {INFO} names"
@@ -125,7 +127,7 @@ def _file(
     spans = zip(episodes, starts.tolist(), ends.tolist(), strict=True)
     yield from _copies({each: slice(*span) for each, *span in spans if each in sound_episodes}, vectors, seen)
     sound = np.isin(index, sound_episodes)
-    frame = np.arange(len(index)) - np.searchsorted(index, index)
+    frame = number_rows(index)
     yield from _times(recording, file, table["timestamp"].to_numpy().astype(float), index, frame, sound)
     for name, values in vectors.items():
         if time.monotonic() < until:
@@ -182,23 +184,30 @@ def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, tas
     return None
 
 
+def number_rows(index: np.ndarray) -> np.ndarray:
+    """Return the number of each row in its episode. ``index``: the episode of each row, ascending."""
+    return np.arange(len(index)) - np.searchsorted(index, index)
+
+
 def _times(
     recording: Recording, file: str, times: np.ndarray, index: np.ndarray, frame: np.ndarray, sound: np.ndarray
 ) -> Iterator[Fault]:
     fps = recording.fps
     steps = np.diff(times)[np.diff(index) == 0]
     step = float(np.median(steps)) if len(steps) else 1 / fps
-    if step > 0 and abs(step * fps - 1) > _ODD:
+    if step > 0 and abs(step * fps - 1) > ODD:
         what = f"{INFO} says {fps:g} frames per second, and those of {file} are {1 / step:.4g} per second"
         yield Fault("rate", what, f"correct 'fps' in {INFO}", stops=False)
         return
     late = times - frame / fps
-    for episode, row in _first_rows(sound & (np.abs(late) > _ODD / fps), index):
+    even = f", or write a copy with even times (strobe preflight --dataset.root={recording.root} --fix_data=FOLDER)"
+    repair = recording.restore(file) + even * bool(np.abs(late).max(initial=0.0) < HALF / fps)
+    for episode, row in _first_rows(sound & (np.abs(late) > ODD / fps), index):
         what = (
             f"episode {episode}, frame {frame[row]}: its timestamp in {file} is {times[row]:.4g} s, "
             f"{distance(late[row], fps)} off {frame[row] / fps:.4g} s"
         )
-        yield Fault("timestamps", what, recording.restore(file), (episode,), stops=bool(recording.cameras))
+        yield Fault("timestamps", what, repair, (episode,), stops=bool(recording.cameras))
 
 
 def _first_rows(wrong: np.ndarray, index: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -241,17 +250,3 @@ def _offsets(column: pyarrow.ChunkedArray) -> np.ndarray:
     if pyarrow.types.is_fixed_size_list(column.type):
         return np.arange(2) * column.type.list_size
     return np.asarray(column.combine_chunks().offsets)
-
-
-def _light(file: object, features: JsonObject) -> list[str] | None:
-    heavy = {name for name, feature in features.items() if feature.get("dtype") in ("image", "string")}
-    return [name for name in _all_names(file) if name not in heavy] or None
-
-
-def _all_names(file: object) -> list[str]:
-    from pyarrow import ArrowException, parquet
-
-    try:
-        return list(parquet.read_schema(file).names)
-    except (OSError, ArrowException):
-        return []

@@ -13,7 +13,8 @@ import numpy as np
 from strobe.core.errors import error_line
 from strobe.core.json_text import parse_json
 from strobe.core.measure.sampling import Progress
-from strobe.lerobot.datasets import finder, images, recording
+from strobe.core.runs.contents import contents
+from strobe.lerobot.datasets import finder, recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault, ways
 from strobe.lerobot.datasets.frames import task_names
 from strobe.lerobot.datasets.numbers import (
@@ -54,7 +55,7 @@ class Reading:
         relative: of a policy with relative actions.
         episodes: those whose faults and motions are looked at; all by default. Statistics are of all frames, as
             LeRobot's are.
-        decode: whether a few images are decoded.
+        decode: whether ``look`` decodes images.
         progress: told how many files were read.
         look: given the data set, the numbers of all frames and the chosen episodes, once they are read.
     """
@@ -83,12 +84,6 @@ def read_truth(root: Path, reading: Reading | None = None) -> DataTruth:
         asked.look(read, numbers, searched.chosen)
     except (DatasetError, IndexError, KeyError, ValueError, TypeError) as error:
         truth.unjudged.append(f"the motion: {_describe_error(error)}")
-    if asked.decode:
-        try:
-            read.chosen = searched.chosen
-            truth.cameras = images.look(read, numbers)
-        except (DatasetError, ValueError, TypeError) as error:
-            truth.unjudged.append(f"the images: {_describe_error(error)}")
     return truth
 
 
@@ -127,7 +122,7 @@ def _steps(root: Path, progress: Callable[[Progress], None]) -> Callable[[], Non
 
 def _add_numbers(truth: DataTruth, read: Recording, numbers: Numbers, asked: Reading, chosen: set[int]) -> None:
     truth.frames, truth.episodes = len(numbers.episode), len(numbers.bounds)
-    stated = _read_stated_statistics(read.root)
+    stated = read_stated_statistics(read.root)
     truth.unjudged += [
         f"the statistics of {name}: their number of dimensions differs from its frames"
         for name, values in numbers.vectors.items()
@@ -166,9 +161,10 @@ def _fault(fault: Fault, chosen: Sequence[int]) -> DataFault:
     )
 
 
-def _read_stated_statistics(root: Path) -> dict[str, dict[str, Any]]:
+def read_stated_statistics(root: Path) -> dict[str, dict[str, Any]]:
+    """Return what ``meta/stats.json`` says: feature → statistic → numbers; {} if it cannot be read."""
     try:
-        content = parse_json((root / recording.STATS).read_text(encoding="utf-8"))
+        content = parse_json(contents(root / recording.STATS))
     except (OSError, ValueError):
         return {}  # the finder of faults says so
     return {name: each for name, each in content.items() if isinstance(each, dict)} if isinstance(content, dict) else {}
@@ -196,12 +192,10 @@ def vector(
     found.still = still(values, episode, found.measured) if len(finite) == len(values) else []
     low, high = (said.get(key) or [] for key in ("q01", "q99"))
     if low and high and len(finite):
-        for at in range(values.shape[1]):
-            one, two = low[at], high[at]
-            if one is None or two is None or two <= one:
-                found.outside, found.farthest = [*found.outside, 0.0], [*found.farthest, 0.0]
-                continue
-            place = np.abs(2 * (finite[:, at] - one) / (two - one) - 1)
+        for column, one, two in zip(finite.T, low, high, strict=True):
+            place = np.zeros(1)
+            if one is not None and two is not None and one < two:
+                place = np.abs(2 * (column - one) / (two - one) - 1)
             found.outside = [*found.outside, float((place > 1).mean())]
             found.farthest = [*found.farthest, float(place.max())]
     return found

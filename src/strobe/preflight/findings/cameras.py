@@ -46,14 +46,8 @@ def names(wiring: Wiring) -> Iterator[Finding]:
             )
 
 
-def renamed_cameras(wiring: Wiring) -> Iterator[Finding]:
-    """Names of a rename map that neither side knows, and cameras that change places."""
-    if wiring.rename:
-        yield from _unknown_names(wiring)
-        yield from _swapped_cameras(wiring)
-
-
-def _unknown_names(wiring: Wiring) -> Iterator[Finding]:
+def unknown_names(wiring: Wiring) -> Iterator[Finding]:
+    """Names of a rename map that neither side knows."""
     here = {end.name for wire in wiring.wires for place, end in wire.ends.items() if place in SOURCES}
     known = {wire.name for wire in wiring.wires if "policy" in wire.ends}
     unknown = [have for have in wiring.rename if here and have not in here]
@@ -70,7 +64,7 @@ def _unknown_names(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def _swapped_cameras(wiring: Wiring) -> Iterator[Finding]:
+def swapped_cameras(wiring: Wiring) -> Iterator[Finding]:
     for have, want in wiring.rename.items():
         if wiring.rename.get(want) == have and have < want:
             yield info(
@@ -129,4 +123,4 @@ def _short(name: str) -> str:
     return name.removeprefix("observation.images.").removeprefix("observation.")
 
 
-CHECKS = (names, renamed_cameras, cropped_camera, stretched_camera)
+CHECKS = (names, unknown_names, swapped_cameras, cropped_camera, stretched_camera)

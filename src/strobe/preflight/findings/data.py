@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from strobe.core.results import units
-from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.fault import format_episodes
-from strobe.lerobot.datasets.results import RANGES, DataTruth, VectorTruth
+from strobe.core.results.finding import Finding, info, warning
+from strobe.lerobot.datasets.results import RANGES, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
 SHOWN = 4  # dimensions that are named
@@ -36,9 +35,8 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
         if fault.kind == "index":
             copy = _copy(wiring.sources.get("dataset", ""))
             do = f"{do} Or {copy}" if do else copy
-        yield Finding(
+        yield warning(
             rule=f"data-{fault.kind}",
-            level="warning",
             title=title,
             found=f"{fault.what}.{share}",
             why=fault.why
@@ -49,14 +47,19 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
 
 
 def motion(wiring: Wiring) -> Iterator[Finding]:
-    """Findings of the checks of the recording's motion."""
+    """Findings of the checks of the recording's motion and images."""
+    dark = [fault.what for fault in wiring.truth.faults if fault.kind == "dark"] if wiring.truth is not None else []
     for odd in wiring.motion.found if wiring.motion is not None else ():
+        if odd.check == "empty" and any(f" of {odd.feature} " in what for what in dark):
+            continue  # by the statistics of the episodes
+        wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == odd.feature), None)
+        unread = bool(wiring.policy) and wire is not None and wire.kind == "image" and "policy" not in wire.ends
         yield Finding(
             rule=f"data-motion-{str(odd.check).replace(' ', '-')}",
-            level=odd.level,
+            level="info" if unread else odd.level,
             title=odd.title,
             found=odd.found,
-            why=odd.why,
+            why=f"{odd.why}{' This policy does not read it.' if unread else ''}",
             do=odd.do,
             evidence={"feature": odd.feature, "episodes": len(odd.episodes), "share": odd.share},
         )
@@ -81,9 +84,8 @@ def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
                 vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy
             )
         elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
-            yield Finding(
+            yield info(
                 rule="data-statistics-count",
-                level="info",
                 title=f"The statistics of {vector.name} count another number of frames than the data has",
                 found=f"meta/stats.json counts {vector.counted:,} frames, and the data has {wiring.truth.frames:,}.",
                 why="Statistics of merged data sets are weighted by that number.",
@@ -173,58 +175,45 @@ def absolute(wiring: Wiring) -> Iterator[Finding]:
             f"(relative: {_number(measured, low, at)}, {_number(measured, high, at)})"
             for at in sorted(set(truth.relative.differing(own.statistics).get(high, [])))[:SHOWN]
         ]
-        yield Finding(
+        yield warning(
             rule="statistics-absolute",
-            level="warning",
             title=f"Relative actions are normalised with statistics of absolute actions: {shown[0]}",
             found=f"The policy takes action[t + k] − state[t], k < {truth.chunk}. Its {place} has the statistics of "
             f"the recorded, absolute actions: {'; '.join(shown)}.",
             why="The normalised actions fill a small, off-centre part of their range. The policy learns coarse "
             "actions.",
-            do=_relative_statistics(wiring),
+            do=f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root="
+            f"{wiring.sources.get('dataset', 'DATA')} --fix_data=FOLDER writes a copy with the statistics of relative "
+            f"actions (chunks of {truth.chunk}). Train on that copy.",
             evidence={"feature": wire.name, "chunk": truth.chunk},
         )
-
-
-def _relative_statistics(wiring: Wiring) -> str:
-    root, truth = wiring.sources.get("dataset", "DATA"), wiring.truth
-    return (
-        f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --fix_data=FOLDER writes "
-        f"a copy with the statistics of relative actions (chunks of {truth.chunk if truth is not None else 0}). Train "
-        "on that copy."
-    )
 
 
 # Frames at the starts or ends of episodes in which nothing moves: GR00T #137.
 
 
-def standing_starts(wiring: Wiring) -> Iterator[Finding]:
+def standing(wiring: Wiring) -> Iterator[Finding]:
     found = wiring.truth.standing if wiring.truth is not None else None
-    if found is not None and found.start_share > STANDS:
-        yield Finding(
-            rule="data-stands-at-starts",
-            level="warning",
-            title=f"The arm stands still at the start of the episodes, in {100 * found.start_share:.0f} % of all "
-            "frames",
-            found=f"An episode has {found.start_ticks:.0f} control ticks before its first motion (median).",
-            why="The policy learns to stand still from a standing arm, and may never start.",
-            do="Start to move before you start to record. LeRobot 0.6.1 has no command that cuts frames.",
-            evidence={"share": found.start_share, "ticks": found.start_ticks},
-        )
-
-
-def standing_ends(wiring: Wiring) -> Iterator[Finding]:
-    found = wiring.truth.standing if wiring.truth is not None else None
-    if found is not None and found.end_share > STANDS_AT_END:
-        yield Finding(
-            rule="data-stands-at-ends",
-            level="info",
-            title=f"The arm stands still at the end of the episodes, in {100 * found.end_share:.0f} % of all frames",
-            found=f"An episode has {found.end_ticks:.0f} control ticks after its last motion (median).",
-            why="The policy learns to stand still at the end of the task. That may be intended.",
-            do="End a recording when the motion ends. LeRobot 0.6.1 has no command that cuts frames.",
-            evidence={"share": found.end_share, "ticks": found.end_ticks},
-        )
+    if found is None:
+        return
+    for place, share, ticks, most, when, why, do in (
+        ("start", found.start_share, found.start_ticks, STANDS, "before its first motion",
+         "The policy learns to stand still from a standing arm, and may never start.",
+         "Start to move before you start to record."),
+        ("end", found.end_share, found.end_ticks, STANDS_AT_END, "after its last motion",
+         "The policy learns to stand still at the end of the task. That may be intended.",
+         "End a recording when the motion ends."),
+    ):  # fmt: skip
+        if share > most:
+            yield Finding(
+                rule=f"data-stands-at-{place}s",
+                level="warning" if place == "start" else "info",
+                title=f"The arm stands still at the {place} of the episodes, in {100 * share:.0f} % of all frames",
+                found=f"An episode has {ticks:.0f} control ticks {when} (median).",
+                why=why,
+                do=f"{do} LeRobot 0.6.1 has no command that cuts frames.",
+                evidence={"share": share, "ticks": ticks},
+            )
 
 
 def repeats(wiring: Wiring) -> Iterator[Finding]:
@@ -233,9 +222,8 @@ def repeats(wiring: Wiring) -> Iterator[Finding]:
     for found in wiring.truth.repeats if wiring.truth is not None else ():
         if found.ticks > OFTEN and fps:
             held = fps / found.ticks
-            yield Finding(
+            yield warning(
                 rule="data-repeats",
-                level="warning",
                 title=f"{found.name} changes at {held:.3g} Hz, and the data set says {fps:g} Hz",
                 found=f"During motion a new value comes every {found.ticks:.2g} control ticks, so "
                 f"{100 / found.ticks:.0f} % of the ticks have one. The others repeat the last value.",
@@ -244,46 +232,6 @@ def repeats(wiring: Wiring) -> Iterator[Finding]:
                 "this loop, or the source of these values, kept.",
                 evidence={"feature": found.name, "ticks": found.ticks, "joints": found.joints},
             )
-
-
-def cameras(wiring: Wiring) -> Iterator[Finding]:
-    """Cameras whose decoded images stand still while the arm moves, or have one colour."""
-    truth = wiring.truth
-    for camera in (truth.cameras or ()) if truth is not None else ():
-        name = camera.name
-        wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == name), None)
-        read = not wiring.policy or (wire is not None and "policy" in wire.ends)
-        level, unread = ("warning", "") if read else ("info", " This policy does not read it.")
-        for kind, episodes, words, teaches in (
-            ("frozen", camera.frozen, "stands still while the arm moves",
-             "The policy learns from images that do not show the arm's position."),
-            ("empty", [] if _is_dark(truth, name) else camera.empty, "shows one colour",
-             "The policy learns to ignore this camera, and on the robot it shows a scene."),
-        ):  # fmt: skip
-            if episodes:
-                do = _episode_exclusion_advice(wiring, episodes, all_of_them=len(episodes) == camera.episodes)
-                yield Finding(
-                    rule=f"data-camera-{kind}",
-                    level=level,
-                    title=f"{name} {words} in {100 * (len(episodes) / camera.episodes):.0f} % of the episodes",
-                    found=f"Strobe decoded eight images of each of {camera.episodes} episodes. It found "
-                    f"{format_episodes(episodes)}.",
-                    why=f"{teaches}{unread}",
-                    do=do,
-                    evidence={"camera": name, "episodes": len(episodes), "of": camera.episodes},
-                )
-
-
-def _is_dark(truth: DataTruth | None, camera: str) -> bool:
-    return truth is not None and any(each.kind == "dark" and f" of {camera} " in each.what for each in truth.faults)
-
-
-def _episode_exclusion_advice(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> str:
-    if all_of_them or wiring.truth is None:
-        return "Record again. Check the camera's cable and lens cap, and close other programs that use it."
-    whole = [each for each in range(wiring.truth.episodes) if each not in set(episodes)]
-    flag = f"--dataset.episodes=[{','.join(map(str, whole))}]" if len(whole) <= SHOWN * 3 else "--dataset.episodes"
-    return f"Train without {format_episodes(episodes)} ({flag})."
 
 
 def tasks(wiring: Wiring) -> Iterator[Finding]:
@@ -325,14 +273,4 @@ def _name(end: object) -> str:
     return str(getattr(end, "name", ""))
 
 
-CHECKS = (
-    faults,
-    motion,
-    wrong_statistics,
-    absolute,
-    standing_starts,
-    standing_ends,
-    repeats,
-    cameras,
-    tasks,
-)
+CHECKS = (faults, motion, wrong_statistics, absolute, standing, repeats, tasks)

@@ -56,10 +56,8 @@ def _fault(image: FedImage) -> tuple[str, str, str, str] | None:
     bright, trained = np.array(image.mean), np.array(image.trained_mean)
     if trained.size and (bright.max() > FULL) != (trained.max() > FULL):
         given, meant = ("0 to 255", "0 to 1") if bright.max() > FULL else ("0 to 1", "0 to 255")
-        what, why = (
-            f"gives values from {given}, and the training had {meant}",
-            "The policy normalises with the wrong scale.",
-        )
+        what = f"gives values from {given}, and the training had {meant}"
+        why = "The policy normalises with the wrong scale."
         cure = "Give images as bytes: LeRobot divides them by 255. Statistics from 0 to 255 come from a conversion."
         return "range", what, why, cure
     if not trained.size and bright.max() > FULL:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, info, warning
-from strobe.preflight.results.wiring import CutPrompt, JointLag, Wiring
+from strobe.lerobot.datasets.results import JointLag
+from strobe.preflight.results.wiring import CutPrompt, Wiring
 
 SAME_RATE = 0.02  # largest relative difference of equal rates
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
@@ -265,17 +266,6 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
 
 
 CHECKS = (
-    compiled_weights,
-    unread_weights,
-    unknown_fields,
-    short_chunk,
-    long_horizon,
-    unused_average,
-    long_open_loop,
-    rates,
-    slow_cameras,
-    lags,
-    given_prompt,
-    cut_prompt,
-    compilation,
-)
+    compiled_weights, unread_weights, unknown_fields, short_chunk, long_horizon, unused_average, long_open_loop,
+    rates, slow_cameras, lags, given_prompt, cut_prompt, compilation,
+)  # fmt: skip

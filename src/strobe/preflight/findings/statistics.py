@@ -19,7 +19,7 @@ def absent(wiring: Wiring) -> Iterator[Finding]:
     # The normaliser returns its input unchanged (lerobot #4446, #4415).
     for wire, place, named, norm in _iter_normalised_features(wiring):
         if lacks := [name for name in norm.required_statistics if not norm.statistics.get(name)]:
-            others = _elsewhere(wiring, place, named)
+            others = [name for name in wiring.orphans.get(place, []) if name != named.name]
             where = f"; it has statistics for {', '.join(others)}" if others else ""
             way = "hands the policy raw numbers"
             if place == "postprocessor":
@@ -221,10 +221,6 @@ def _iter_normalised_features(wiring: Wiring) -> Iterator[tuple[WiredFeature, Pl
                 yield wire, place, feature, feature.normalisation
 
 
-def _elsewhere(wiring: Wiring, place: Place, feature: Feature) -> list[str]:
-    return [name for name in wiring.orphans.get(place, []) if name != feature.name]
-
-
 def _statistics_remedy(wiring: Wiring, others: Sequence[str]) -> str:
     policy, data = wiring.sources["policy"], wiring.sources.get("dataset", "DATA")
     source = "" if others else f" --dataset.root={data}"
@@ -240,12 +236,6 @@ def _dimension(feature: Feature, index: int) -> str:
 
 
 CHECKS = (
-    missing_normaliser,
-    other_processors,
-    absent,
-    statistics_in_weights,
-    non_numeric_statistics,
-    flat,
-    clipped_actions,
-    foreign_statistics,
-)
+    missing_normaliser, other_processors, absent, statistics_in_weights, non_numeric_statistics, flat,
+    clipped_actions, foreign_statistics,
+)  # fmt: skip

@@ -25,18 +25,10 @@ CHECKS: tuple[Check, ...] = (
 # With these findings the first action may already be wrong: a rollout and a rehearsal do not start.
 DANGEROUS = frozenset(
     {
-        "normaliser-missing",
-        "statistics-absent",
-        "statistics-in-weights",
-        "statistics-not-numbers",
-        "statistics-of-other-data",
-        "weights-compiled",
-        "action-order",
-        "state-order",
-        "joints-differ",
-        "units-differ",
+        "normaliser-missing", "statistics-absent", "statistics-in-weights", "statistics-not-numbers",
+        "statistics-of-other-data", "weights-compiled", "action-order", "state-order", "joints-differ", "units-differ",
     }
-)
+)  # fmt: skip
 
 
 class Wired(Protocol):

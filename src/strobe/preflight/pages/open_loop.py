@@ -52,14 +52,8 @@ def sections(result: PreflightResult) -> list[Section]:
         shown.append(Section("learnt", "What did it learn?", _learnt(loop.learnt), _describe_learnt(loop.learnt)))
     if result.hypotheses:
         judged = [each for each in result.hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]
-        shown.append(
-            Section(
-                "hypotheses",
-                "Hypotheses on the wiring",
-                table(judged, _HYPOTHESES),
-                _describe_hypotheses(result.hypotheses),
-            )
-        )
+        notes = _describe_hypotheses(result.hypotheses)
+        shown.append(Section("hypotheses", "Hypotheses on the wiring", table(judged, _HYPOTHESES), notes))
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
 
 

@@ -9,14 +9,14 @@ from strobe.core.report.document import Column, ColumnOf, Document, Row, Section
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.results import DataTruth, Statistics, VectorTruth
-from strobe.motion import page as motion_page
+from strobe.lerobot.datasets.results import DataTruth, JointLag, Statistics, VectorTruth
 from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
 from strobe.preflight.findings import wiring as wiring_rules
+from strobe.preflight.pages import motion as motion_page
 from strobe.preflight.pages import open_loop, reach
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Feature, JointLag, Lag, Place, Wiring
+from strobe.preflight.results.wiring import Feature, Lag, Place, Wiring
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",
@@ -147,7 +147,7 @@ def _left_out(result: PreflightResult) -> list[str]:
     of_data = {
         "the data set's frames": "dataset" in wiring.sources and truth is None,
         "the images": truth is not None
-        and truth.cameras is None
+        and (wiring.motion is None or "frozen" not in wiring.motion.checks)
         and any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends),
         "a part of the data set": truth is not None and bool(truth.unjudged),
     }
@@ -270,8 +270,6 @@ def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
         )
     for found in truth.repeats:
         notes.append(f"{found.name} has a new value every {found.ticks:.2f} control ticks during motion.")
-    for camera in truth.cameras or ():
-        notes.append(f"{camera.name}: images of {camera.episodes:,} of {truth.episodes:,} episodes were decoded.")
     notes += [f"Not judged: {reason}." for reason in truth.unjudged]
     return (Table(columns, rows) if rows else None), notes
 

@@ -7,20 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.core.results.data import Data, Finite, Interval, many, mapping, optional
-from strobe.lerobot.datasets.results import DataTruth
+from strobe.core.results.data import Data, Finite, many, mapping, optional
+from strobe.lerobot.datasets.results import DataTruth, JointLag
 from strobe.lerobot.processors import READ, Difference
 from strobe.motion.results import Motion
-
-
-class JointLag(Data):
-    """Control ticks from one joint's action to its state."""
-
-    joint: str
-    recorded: Finite | None = optional("lag in the data set, median of episodes; None: unknown")
-    interval: Interval | None = optional("interval of it; None with fewer than six episodes")
-    episodes: int = Field(default=0, description="number of episodes that show it")
-    run: Finite | None = optional("lag in the run; None without one, or if it could not be seen")
 
 
 class Lag(Data):
@@ -166,14 +156,8 @@ class WiredFeature(Data):
     def missing_statistics(self, place: Place) -> str | None:
         """Return the statistics that the data set lacks, and its mode reads."""
         own = self.ends.get(place)
-        if (
-            own is None
-            or own.normalisation is None
-            or not own.normalisation.required_statistics
-            or self.kind == "image"
-        ):
-            return None
-        return None if self._sources(place) else " and ".join(own.normalisation.required_statistics)
+        read = own.normalisation.required_statistics if own is not None and own.normalisation is not None else ()
+        return None if self.kind == "image" or self._sources(place) else " and ".join(read) or None
 
     def _sources(self, place: Place) -> list[list[Scale | None]]:
         own, data = self.ends.get(place), self.ends.get("dataset")
@@ -349,14 +333,11 @@ class Wiring(Data):
         if not wire.relative or own is None or own.normalisation is None or data is None or truth is None:
             return False
         absolute, norm = truth.vector(data.name), own.normalisation
-        if (
-            absolute is None
-            or truth.relative is None
-            or not all(norm.statistics.get(name) for name in norm.required_statistics)
-        ):
+        read = set(norm.required_statistics)
+        if absolute is None or truth.relative is None or not all(norm.statistics.get(name) for name in read):
             return False
         off, here = truth.relative.differing(norm.statistics), absolute.differing(norm.statistics)
-        return bool(set(norm.required_statistics) & set(off)) and not set(norm.required_statistics) & set(here)
+        return bool(read & set(off)) and not read & set(here)
 
     def select_wires(self, kind: FeatureKind) -> list[WiredFeature]:
         """Return the wires of a kind."""

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parse_json
-from strobe.core.runs.contents import contents
+from strobe.core.json_text import JsonObject
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
+from strobe.lerobot.datasets.frames import task_names
+from strobe.lerobot.datasets.recording import Recording
+from strobe.lerobot.datasets.truth import read_stated_statistics
 from strobe.lerobot.policies.options import check_dataset
 from strobe.preflight.results.wiring import Feature, FeatureKind, Normalisation
 from strobe.preflight.wiring.checkpoint import numbers
@@ -36,21 +38,13 @@ def read_dataset(root: Path) -> DatasetFeatures:
         read = recording.read(root)
     except DatasetError as error:
         raise UserError(f"the dataset at {root}: {sentence(error.fault, ())}") from None
-    statistics = _statistics(root / recording.STATS)
+    statistics = read_stated_statistics(root)
     features = {
         name: _feature(name, described, statistics.get(name, {}))
         for name, described in read.features.items()
         if name == "action" or name.startswith("observation.")
     }
-    return DatasetFeatures(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
-
-
-def _statistics(file: Path) -> dict[str, JsonObject]:
-    try:
-        content = parse_json(contents(file))
-    except (OSError, ValueError):
-        return {}  # the finder of faults says so
-    return content if isinstance(content, dict) else {}
+    return DatasetFeatures(root, features, read.fps, _tasks(read), str(read.info.get("robot_type") or ""))
 
 
 def _feature(name: str, described: JsonObject, statistics: dict[str, object]) -> Feature:
@@ -84,12 +78,8 @@ def _channels_first(shape: list[int], names: Any) -> list[int]:
     return shape
 
 
-def _tasks(root: Path) -> list[str]:
-    if not (root / recording.TASKS).is_file():
-        return []
+def _tasks(read: Recording) -> list[str]:
     try:
-        table = recording.rows(root, "", root / recording.TASKS)
+        return list(task_names(read).values())
     except DatasetError:
-        return []
-    column = next((name for name in ("task", "__index_level_0__") if name in table.column_names), None)
-    return [str(task) for task in table[column].to_pylist()] if column is not None else []
+        return []  # the finder of faults says so

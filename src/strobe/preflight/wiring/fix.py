@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,7 +44,8 @@ def write_fixed_copy(
         raise UserError(f"--fix={target}: this folder exists; name a new one")
     try:
         # The weights are most of it. They are written once, when it is clear whether and how.
-        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_make_weights_filter(checkpoint.folder))
+        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True,
+                        ignore=lambda at, _: {_WEIGHTS} if Path(at) == checkpoint.folder else set())  # fmt: skip
         done = _fix_config(wiring, target)
         done += _fix_weights(checkpoint, target)
         done += _fix_processors(checkpoint, wiring, target, recorded)
@@ -80,10 +81,6 @@ def _fix_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
     )
     done = [f"model.safetensors: removed '_orig_mod.' from {len(compiled)} names."] if compiled else []
     return done + ([f"model.safetensors: removed {len(statistics)} statistics."] if statistics else [])
-
-
-def _make_weights_filter(folder: Path) -> Callable[[str, list[str]], set[str]]:
-    return lambda inside, names: {_WEIGHTS} if Path(inside) == folder else set()
 
 
 def _copy_weights(checkpoint: Checkpoint, target: Path) -> None:
@@ -169,12 +166,19 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
 def _read_processors(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     """Return the statistics that the processors have: feature → statistic → numbers."""
     return {
-        name: {key: np.array(values, np.float32).reshape((-1, 1, 1) if "image" in name else (-1,))
-               for key, values in known.items() if None not in values and key != "count"}
+        name: _make_arrays(known, image="image" in name)
         for processor in (checkpoint.preprocessor, checkpoint.postprocessor) if processor is not None
         for each in processor.normalisers
         for name, known in each.statistics.items()
     }  # fmt: skip
+
+
+def _make_arrays(known: Mapping[str, Sequence[float | None]], *, image: bool) -> dict[str, np.ndarray]:
+    return {
+        key: np.array(values, np.float32).reshape((-1, 1, 1) if image else (-1,))
+        for key, values in known.items()
+        if None not in values and key != "count"
+    }
 
 
 def _dataset_statistics(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
@@ -190,10 +194,7 @@ def _dataset_statistics(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, 
         vector = wiring.truth.vector(own) if wiring.truth is not None else None
         if wire is not None and (wire.relative or (vector is not None and vector.differing())):
             known = wire.frames
-        numbers = {key: np.array(values, dtype=np.float32) for key, values in known.items() if None not in values}
-        if feature.kind == "image":
-            numbers = {key: values.reshape(-1, 1, 1) for key, values in numbers.items()}
-        statistics[name] = numbers
+        statistics[name] = _make_arrays(known, image=feature.kind == "image")
     return statistics
 
 
@@ -272,7 +273,5 @@ def _source(
             fitting[name] = numbers
     if len(fitting) == 1:
         ((name, numbers),) = fitting.items()
-        shape = (-1, 1, 1) if described.get("type") == "VISUAL" else (-1,)
-        arrays = {key: np.array(values, dtype=np.float32).reshape(shape) for key, values in numbers.items()}
-        return f"those under '{name}'", arrays
+        return f"those under '{name}'", _make_arrays(numbers, image=described.get("type") == "VISUAL")
     return "the data set", dict(data.get(feature, {}))

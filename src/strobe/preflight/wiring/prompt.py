@@ -64,7 +64,8 @@ def read_prompt(checkpoint: Checkpoint, given: str | None, tasks: Sequence[str])
     if isinstance(tokenizer, str):
         prompt.uncounted = tokenizer
         return prompt
-    dimensions = _dimensions(checkpoint.config)
+    state = (checkpoint.config.get("input_features") or {}).get("observation.state") or {}
+    dimensions = int((state.get("shape") or [0])[0])
     found = (_cut(tokenizer, prompt.most_tokens, steps, task, dimensions) for task in texts)
     prompt.cut = [cut for cut in found if cut is not None][:_MOST]
     return prompt
@@ -105,11 +106,6 @@ def _find_tokenizer_file(name: str, checkpoint: Path) -> Path | None:
     except ValueError:  # no name that the Hub could have
         return None
     return Path(cached) if isinstance(cached, str) else None
-
-
-def _dimensions(config: Mapping[str, Any]) -> int:
-    shape = ((config.get("input_features") or {}).get("observation.state") or {}).get("shape") or [0]
-    return int(shape[0])
 
 
 def _cut(

@@ -35,10 +35,9 @@ def sections(motion: Motion) -> list[Section]:
 
 
 def _note_camera(camera: CameraLag) -> str:
-    shown = f"{len(camera.episodes)} of {camera.looked_at} episodes"
-    if not camera.episodes:
-        return f"{camera.camera}: its lag behind the rows is not shown by any of {camera.looked_at} episodes."
-    return f"{camera.camera}: its lag behind the rows is shown by {shown}."
+    shown = f"{len(camera.episodes)} of" if camera.episodes else "none of"
+    lag = f"its lag behind {camera.against or 'the rows'} is shown by {shown} {camera.looked_at} episodes"
+    return f"{camera.camera}: {lag}."
 
 
 def plots(motion: Motion) -> Plots:
@@ -79,10 +78,14 @@ def _trace_plot(trace: Trace) -> charts.Plot:
 
 def _lag_plot(cameras: list[CameraLag]) -> charts.Plot:
     data = [
-        charts.line(camera.camera, camera.lags_s, camera.correlation, charts.colour(number))
+        charts.line(_name_lag(camera), camera.lags_s, camera.correlation, charts.colour(number))
         for number, camera in enumerate(cameras)
     ]
-    x, y = charts.axis("seconds by which the images are behind the rows"), charts.axis("correlation")
+    x, y = charts.axis("seconds by which the images are behind"), charts.axis("correlation")
     layout = charts.layout(300, x, y, shapes=[charts.dashed_line(0.0)], legend=charts.LEGEND_ABOVE)
-    caption = "The change of the images against the speed of the joints. A peak at 0: images and rows go together."
+    caption = "The change of the images against the speed of the joints, or another camera's. A peak at 0: no lag."
     return charts.Plot("Images against rows in time", caption, data, layout)
+
+
+def _name_lag(lag: CameraLag) -> str:
+    return lag.camera if lag.against is None else f"{lag.camera} behind {lag.against}"
