@@ -11,6 +11,7 @@ from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
+from strobe.lerobot.datasets.frames import task_names
 from strobe.lerobot.policies.options import check_dataset
 from strobe.preflight.results.wiring import Feature, FeatureKind, Normalisation
 from strobe.preflight.wiring.checkpoint import numbers
@@ -34,6 +35,7 @@ def read_dataset(root: Path) -> DatasetFeatures:
     check_dataset(root)
     try:
         read = recording.read(root)
+        tasks = list(task_names(read).values())
     except DatasetError as error:
         raise UserError(f"the dataset at {root}: {sentence(error.fault, ())}") from None
     statistics = _statistics(root / recording.STATS)
@@ -42,7 +44,7 @@ def read_dataset(root: Path) -> DatasetFeatures:
         for name, described in read.features.items()
         if name == "action" or name.startswith("observation.")
     }
-    return DatasetFeatures(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
+    return DatasetFeatures(root, features, read.fps, tasks, str(read.info.get("robot_type") or ""))
 
 
 def _statistics(file: Path) -> dict[str, JsonObject]:
@@ -82,14 +84,3 @@ def _channels_first(shape: list[int], names: Any) -> list[int]:
     if len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 3, 4):
         return [shape[2], shape[0], shape[1]]
     return shape
-
-
-def _tasks(root: Path) -> list[str]:
-    if not (root / recording.TASKS).is_file():
-        return []
-    try:
-        table = recording.rows(root, "", root / recording.TASKS)
-    except DatasetError:
-        return []
-    column = next((name for name in ("task", "__index_level_0__") if name in table.column_names), None)
-    return [str(task) for task in table[column].to_pylist()] if column is not None else []
