@@ -78,7 +78,8 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
     actions = [recorded.actions[at][:TICKS] for at in chosen] if fits else []
     episodes = RandomEpisodes(env, None, len(actions) or STARTS, TICKS if actions else 1, 0, actions)
     runs = [[_observe(tick, rename) for tick in run] for run in episodes.runs({0})]
-    cameras, space = [name for name, value in runs[0][0].items() if value.ndim == 3], episodes.space
+    space: Any = episodes.space  # a Box: actions are numbers
+    cameras = [name for name, value in runs[0][0].items() if value.ndim == 3]
     return Side(
         fps=float(env.fps),
         tasks=episodes.tasks,
