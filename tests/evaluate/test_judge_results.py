@@ -77,7 +77,9 @@ def test_two_runs_name_their_settings_their_starts_and_a_rate_that_cannot_be(tmp
         (tmp_path / name).mkdir()
         log = EpisodeLog.begin(tmp_path / name, make_request(plan(), **more))
         for seed in range(4):
-            log.add(made_up("baseline", "pusht", seed).model_copy(update={"start": f"{name if seed == 3 else 0}{seed}"}))
+            log.add(
+                made_up("baseline", "pusht", seed).model_copy(update={"start": f"{name if seed == 3 else 0}{seed}"})
+            )
         log.close()
     own = judge(find_runs([tmp_path / "a", tmp_path / "b"]), 0.1)
     assert own.pairing == "Not in pairs: equal seeds were no equal starts."

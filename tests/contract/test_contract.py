@@ -1,0 +1,94 @@
+"""A simulator that breaks one convention of its training set is named by that; one that keeps them is not accused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
+
+from strobe.contract import sides
+from strobe.contract.compare import judge
+from strobe.core.cli.main import main
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+
+made = load_script("conventions", ROOT / "benchmarks" / "planted")
+Looked = tuple[sides.Side, sides.Side]
+
+
+def record(world: Any, root: Path) -> Looked:
+    world.record(root, 1000)
+    recorded = sides.read_set(root)
+    return recorded, made.look(world, recorded)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("contract") / "pusht"
+
+
+@pytest.fixture(scope="module")
+def pusht(folder: Path) -> Looked:
+    return record(made.PUSHT, folder)
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory: pytest.TempPathFactory) -> Looked:
+    pytest.importorskip("metaworld")
+    return record(made.STATES, tmp_path_factory.mktemp("contract") / "arm")
+
+
+def check(world: Any, plant: Any, looked: Looked) -> None:
+    named = made.judge_plant(world, plant, *looked)
+    assert bool(named) == bool(plant.kinds)
+    assert set(named) <= set(plant.kinds)
+
+
+def named(plant: Any) -> str:
+    return plant.name
+
+
+@pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=named)
+def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht: Looked) -> None:
+    check(made.PUSHT, plant, pusht)
+
+
+@pytest.mark.slow("velocities, a gripper, and an order of the state that starts show", each_change=True)
+@pytest.mark.parametrize("plant", [*made.twins(made.STATES), *made.plants(made.STATES)], ids=named)
+def test_of_an_arm_the_planted_convention_is_named_and_no_other(plant: Any, arm: Looked) -> None:
+    check(made.STATES, plant, arm)
+
+
+def test_what_the_recording_does_not_show_is_not_judged(pusht: Looked) -> None:
+    recorded, seen = pusht
+    still = [np.full_like(each, 5.0) for each in recorded.actions]
+    few = {camera: images[:3] for camera, images in recorded.images.items()}
+    plain = {camera: [np.full_like(each, 128) for each in images] for camera, images in recorded.images.items()}
+    for changed in (replace(recorded, actions=still), replace(recorded, images=few)):
+        verdicts = {each.kind: each.verdict for each in judge(changed, seen)}
+        assert "differs" not in verdicts.values()
+        assert "not judged" in (verdicts["action scale"], verdicts["image orientation"])
+    verdicts = {each.kind: each.verdict for each in judge(replace(recorded, images=plain), replace(seen, images=plain))}
+    assert verdicts["image orientation"] == verdicts["image colours"] == "not judged", "an image of one colour"
+
+
+def test_the_command_shows_the_comparison_and_says_that_the_wiring_is_fine(pusht: Looked, folder: Path, tmp_path: Path):
+    argv = ["preflight", f"--dataset.root={folder}", "--env.type=pusht", f"--output_dir={tmp_path}"]
+    assert main(argv) == 0
+    (run,) = tmp_path.iterdir()
+    result: Any = store.load_answer(run)
+    assert {"simulator-sound"} <= {each.rule for each in result.findings}
+    result.contract.checks[0].verdict = "differs"
+    accused = [each for each in advise(result) if each.rule.startswith("simulator-")]
+    assert [(each.rule, each.level) for each in accused] == [("simulator-image-orientation", "warning")]
+    assert "The simulator against the data set" in (run / "report.html").read_text()
+
+
+def test_a_simulator_needs_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "--policy.path=demo", "--env.type=pusht"]) == 2
+    assert "--env compares a simulator with a data set: add --dataset.root=DATA" in capsys.readouterr().err
