@@ -162,11 +162,11 @@ def look(world: World, recorded: Side, plant: Plant | None = None) -> Side:
     from lerobot.envs.configs import EnvConfig
 
     environments.register_plugins(world.name)
-    make, act = environments.make, plant.act if plant is not None else None
+    make, act = environments.make, (plant.act if plant is not None else None) or (lambda actions: actions)
 
     def make_planted(env: Any) -> Any:
         vectors = make(env)
-        for vector in vectors.values() if act is not None else ():
+        for vector in vectors.values():
             vector.step = lambda actions, step=vector.step: step(np.asarray(act(actions), np.float32))
         return vectors
 

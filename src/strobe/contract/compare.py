@@ -196,10 +196,6 @@ class Rows(NamedTuple):
     states: np.ndarray
     moves: np.ndarray
 
-    def scale(self, units: Sequence[np.ndarray]) -> Rows:
-        """Return them in these units."""
-        return Rows(*(values / unit for values, unit in zip(self, units, strict=True)))
-
 
 def make_rows(states: Sequence[np.ndarray], actions: Sequence[np.ndarray]) -> Rows | None:
     """Return the motions of some episodes; None without any."""
@@ -258,7 +254,7 @@ def _compare_actions(recorded: Side, seen: Side, states: Sequence[np.ndarray]) -
         return
     spreads = [(each.std(axis=0), 1e-6 * (1 + abs(each).max(axis=0))) for each in rows[0]]
     units = [np.where(spread > least, spread, np.inf) for spread, least in spreads]
-    own, here, first, second = (each.scale(units) for each in rows)
+    own, here, first, second = (Rows(*(part / unit for part, unit in zip(each, units, strict=True))) for each in rows)
     itself = _gains(_fit(first), second, range(len(names)))
     known = (here.actions.std(axis=0) > STILL) & (abs(itself.factors - 1) < OWN) & (itself.errors < UNSURE)
     yield from _compare_motions(_fit(own), here, known, recorded, rows[:2])
@@ -291,7 +287,7 @@ def _compare_motions(
 
 
 def _compare_gripper(name: str, at: int, moved: int, raw: Sequence[Rows]) -> Check:
-    """Return what the place of a gripper shows, in the data set and here: a motion that ends at its stops has no scale."""
+    """Return what the place of a gripper shows on both sides: a motion that ends at its stops has no scale."""
     with np.errstate(invalid="ignore", divide="ignore"):
         ties = [np.corrcoef(rows.actions[:, at], (rows.states + rows.moves)[:, moved])[0, 1] for rows in raw]
     there, here = (float(np.nan_to_num(tie)) for tie in ties)

@@ -8,7 +8,7 @@ policy and connects no robot.
 With --dataset.root it also runs the policy on recorded frames, for up to --seconds (--read_only skips that). It
 compares the predicted actions with the recorded ones and with three simple rules: hold still, the mean action, the last
 action. Without --policy.path it checks the data set alone. With --env it compares a simulator with the data set. The
-arguments after -- are those of lerobot-rollout.
+arguments after -- are those of lerobot-rollout, and may name the policy.
 
 Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
@@ -40,10 +40,7 @@ The simulator. Strobe starts it 12 times with LeRobot's processors, and executes
 images of the starts (turned, mirrored, exchanged, red and blue, size), the state (dimensions, order, unit, starts), the
 motion that each action dimension causes (sign, scale, order, gripper), the range of the actions, the rate and the task.
 
-The prompt. Strobe counts the prompt's tokens, if the tokenizer's file is on this machine, and shows the part that the
-tokenizer cuts off.
-
-If --policy.path is not given before the --, Strobe takes it from lerobot-rollout's arguments.
+The prompt. Strobe shows the part that the tokenizer cuts off, if the tokenizer's file is on this machine.
 
 Exit code: 0 if no check found a mismatch; 1 if one did, or if the policy predicts the recorded actions no better than
 holding still ("Unclear"); 2 for wrong input.
@@ -136,14 +133,10 @@ def read(argv: Sequence[str]) -> PreflightConfig:
         raise UserError("name the checkpoint with --policy.path=FOLDER, or a data set with --dataset.root=DATA")
     if flags.path is not None:
         check_overrides(flags, None)
-    needs = {
-        "--rollout compares a run with a recording": config.rollout is not None,
-        "--fix_data copies a data set": config.fix_data is not None,
-        "--env compares a simulator with a data set": config.env is not None,
-        "--dataset.episodes and --held_out need a data set": config.dataset.episodes or config.held_out,
-    }
-    if config.dataset.root is None and (needed := [words for words, given in needs.items() if given]):
-        raise UserError(f"{needed[0]}: add --dataset.root=DATA")
+    given = {"--rollout": config.rollout, "--fix_data": config.fix_data, "--env": config.env,
+             "--dataset.episodes": config.dataset.episodes, "--held_out": config.held_out}  # fmt: skip
+    if config.dataset.root is None and (name := next((name for name, value in given.items() if value), None)):
+        raise UserError(f"{name} needs a data set: add --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.flags.argument_names import check
 

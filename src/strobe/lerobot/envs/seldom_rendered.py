@@ -228,7 +228,7 @@ class RandomEpisodes:
                 with Attached(seldom.hooks(vector), seldom.wrap):
                     for episode in range(self._episodes):
                         raw, _ = vector.reset(seed=self._seed + episode)
-                        looks.tick, over = 0, False
+                        looks.tick, over = 0, []
                         runs.append([])
                         while True:
                             tick: Tick = preprocess_observation(raw)
@@ -237,14 +237,13 @@ class RandomEpisodes:
                             action = vector.action_space.sample()
                             if self._actions:
                                 left = self._actions[episode][looks.tick : looks.tick + 1]
-                                if over or not len(left):
+                                if np.any(over) or not len(left):
                                     break
                                 action = np.asarray(to_env({ACTION: torch.from_numpy(left)})[ACTION])
                             if len(runs[-1]) == self._ticks:
                                 break
                             looks.tick += 1
-                            raw, _, ended, cut, _ = vector.step(action)
-                            over = bool(ended[0] or cut[0])
+                            raw, _, *over, _ = vector.step(action)
             finally:
                 vector.close()
         return runs, seldom.kept > 0
