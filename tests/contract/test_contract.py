@@ -50,11 +50,11 @@ def check(world: Any, plant: Any, looked: Looked) -> None:
     assert set(named) <= set(plant.kinds)
 
 
-def named(plant: Any) -> str:
+def title(plant: Any) -> str:
     return plant.name
 
 
-@pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=named)
+@pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=title)
 def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht: Looked) -> None:
     check(made.PUSHT, plant, pusht)
 
@@ -63,7 +63,7 @@ def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht
     "a gripper, and an order of the state that starts show; the benchmark plants the others", each_change=True
 )
 @pytest.mark.parametrize("plant", [each for each in (*made.twins(made.STATES), *made.plants(made.STATES))
-                                   if each.name in OF_ARMS], ids=named)  # fmt: skip
+                                   if each.name in OF_ARMS], ids=title)  # fmt: skip
 def test_of_an_arm_the_planted_convention_is_named_and_no_other(plant: Any, arm: Looked) -> None:
     check(made.STATES, plant, arm)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.frames import ImageReader, task_names
 from strobe.lerobot.datasets.numbers import ACTION, STATE, read_numbers
+from strobe.lerobot.envs.environments import Observation
 from strobe.lerobot.envs.seldom_rendered import RandomEpisodes
 
 if TYPE_CHECKING:
@@ -78,7 +79,6 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
     actions = [recorded.actions[at][:TICKS] for at in chosen] if fits else []
     episodes = RandomEpisodes(env, None, len(actions) or STARTS, TICKS if actions else 1, 0, actions)
     runs = [[_observe(tick, rename) for tick in run] for run in episodes.runs({0})]
-    space: Any = episodes.space  # a Box: actions are numbers
     cameras = [name for name, value in runs[0][0].items() if value.ndim == 3]
     return Side(
         fps=float(env.fps),
@@ -87,9 +87,9 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
         states=[np.stack([tick.get(STATE, np.zeros(0)) for tick in run]) for run in runs],
         actions=actions,
         names=([], []),
-        bounds=np.stack([space.low, space.high]),
+        bounds=np.stack([episodes.space.low, episodes.space.high]),
     )
 
 
-def _observe(tick: Mapping[str, Any], rename: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _observe(tick: Observation, rename: Mapping[str, str]) -> dict[str, np.ndarray]:
     return {rename.get(name, name): value[0].cpu().numpy() for name, value in tick.items() if hasattr(value, "cpu")}

@@ -28,7 +28,7 @@ why.
 
 Lags and ranges. The report shows the lag of each joint behind its action, and with --rollout=RUN the lag in a rollout
 or a rehearsal; the range of each joint's actions, and the limits of the robot's calibration file; how far the first
-action is from the arm's position; and the time of a call beside the actions that the robot executes during a call.
+action is from the arm's position; and the time of a call next to the actions that the robot executes during a call.
 
 The data. Strobe reads the frames without decoding them. It checks statistics, lengths, time stamps and frame numbers,
 and finds joints that stand still, actions that equal their own state, wrong rates, repeated episodes, missing tasks,

@@ -222,7 +222,8 @@ class RandomEpisodes:
         with environments.errors_in_a_line(self._env.type):
             vector = next(iter(environments.make(self._env).values()))
             try:
-                self.space, self.tasks = vector.single_action_space, environments.environment_tasks(vector)
+                self.space: Any = vector.single_action_space  # a Box: actions are numbers
+                self.tasks = environments.environment_tasks(vector)
                 vector.action_space.seed(self._seed)
                 to_policy, to_env = make_env_pre_post_processors(self._env, self._config)
                 with Attached(seldom.hooks(vector), seldom.wrap):
