@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.fakes.made_up_episodes import RATES
+from support.fakes.made_up_simulator import MadeUp, plan, run_evaluation
 from support.suite.places import ROOT
 from support.suite.scripts import load_script
 
@@ -16,6 +20,7 @@ from strobe.contract.compare import judge
 from strobe.core.cli.main import main
 from strobe.core.kinds import advise
 from strobe.core.runs import store
+from strobe.preflight.command import read
 
 made = load_script("conventions", ROOT / "benchmarks" / "planted")
 OF_ARMS = ("sound", "rate on paper", "gripper", "state exchanged")
@@ -42,6 +47,11 @@ def pusht(folder: Path) -> Looked:
 def arm(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     pytest.importorskip("metaworld")
     return record(made.STATES, tmp_path_factory.mktemp("contract") / "arm")
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def check(world: Any, plant: Any, looked: Looked) -> None:
@@ -96,3 +106,20 @@ def test_the_command_shows_the_comparison_and_says_that_the_wiring_is_fine(pusht
 def test_a_simulator_needs_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preflight", "--policy.path=demo", "--env.type=pusht"]) == 2
     assert "--env needs a data set: add --dataset.root=DATA" in capsys.readouterr().err
+
+
+def test_success_of_five_percent_names_a_command_that_runs_with_the_set_of_the_checkpoint(tmp_path: Path) -> None:
+    result = run_evaluation(make(tmp_path / "run"), plan(20), MadeUp(dict.fromkeys(RATES, 0.0)))
+    policy, data = tmp_path / "policy", tmp_path / "data"
+    policy.mkdir()
+    result.command = ["evaluate", f"--policy.path={policy}", "--env.type=pusht", "--steps=5,2"]
+    for root, named in ((data, "DATA"), (policy, str(policy))):  # the folder is there, or is not
+        (policy / "train_config.json").write_text(json.dumps({"dataset": {"root": str(root)}}))
+        (finding,) = (each for each in advise(result) if each.rule == "simulator-not-compared")
+        argv = shlex.split(finding.do.removesuffix(" compares the two."))
+        assert argv == [
+            "strobe", "preflight", f"--policy.path={policy}", "--env.type=pusht", f"--dataset.root={named}",
+        ]  # fmt: skip
+        assert read(argv[2:]).dataset.root == Path(named)
+    well = run_evaluation(make(tmp_path / "well"), plan(20), MadeUp()).model_copy(update={"command": result.command})
+    assert "simulator-not-compared" not in {each.rule for each in advise(well)}

@@ -116,24 +116,21 @@ def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.
     # Only pixels count in which the two usual images differ: in most worlds the rest is a plain table.
     where = {(name, turn): abs(usual[own] - np.flip(usual[name], [axis - 1 for axis in axes])) > FLOOR
              for name, turn in far for axes in [TURNS[turn]]}  # fmt: skip
-    alike = [turn for name, turn in far if name == own and turn != AS_IS and where[name, turn].mean() < SEEN]
-    if best == (own, AS_IS):
-        limit = _farthest(known[own], whole)
-        words = f"{far[best]:.2g} from the usual image of {own}, whose own episodes are at most {limit:.2g} from it"
-        words += f"; {' or '.join(alike)} it looks the same" if alike else ""
-        agrees = far[best] <= FITS * limit and not alike
-        return _check("agrees" if agrees else "not judged", "image orientation", camera, words), own
-    turn, there = TURNS[best[1]], where[best]
-    here = float(np.median(_distances(small, known[own], there)))
-    turned = float(
-        np.median(_distances(np.flip(small, turn), known[best[0]], np.flip(there, [axis - 1 for axis in turn])))
-    )
-    limit = _farthest(known[own], there)
+    if where[best].mean() < SEEN:
+        best = own, AS_IS
+    there, axes = whole if best == (own, AS_IS) else where[best], TURNS[best[1]]
+    here, limit = float(np.median(_distances(small, known[own], there))), _farthest(known[own], there)
     words = f"{here:.2g} from the usual image of {own}, whose own episodes are at most {limit:.2g} from it"
-    words += f"; {turned:.2g} {best[1]} from {best[0]}"
-    shown = there.mean() >= SEEN and here > limit and turned < min(BETTER * here, FITS * limit)
+    if best == (own, AS_IS):
+        alike = [turn for turn in TURNS if turn != AS_IS and where[own, turn].mean() < SEEN]
+        words += f"; {' or '.join(alike)} it looks the same" if alike else ""
+        verdict: Verdict = "agrees" if here <= FITS * limit and not alike else "not judged"
+        return _check(verdict, "image orientation", camera, words), own
+    flipped = np.flip(small, axes), np.flip(there, [axis - 1 for axis in axes])
+    turned = float(np.median(_distances(flipped[0], known[best[0]], flipped[1])))
     kind = "image orientation" if best[0] == own else "camera order"
-    return _check("differs" if shown else "not judged", kind, camera, words), own
+    verdict = "differs" if here > limit and turned < min(BETTER * here, FITS * limit) else "not judged"
+    return _check(verdict, kind, camera, f"{words}; {turned:.2g} {best[1]} from {best[0]}"), own
 
 
 def _compare_colours(camera: str, recorded: np.ndarray, images: np.ndarray) -> Check:
