@@ -129,7 +129,8 @@ def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.
     flipped = np.flip(small, axes), np.flip(there, [axis - 1 for axis in axes])
     turned = float(np.median(_distances(flipped[0], known[best[0]], flipped[1])))
     kind = "image orientation" if best[0] == own else "camera order"
-    verdict = "differs" if here > limit and turned < min(BETTER * here, FITS * limit) else "not judged"
+    fits = turned < min(BETTER * here, FITS * _farthest(known[best[0]], flipped[1]))
+    verdict = "differs" if here > limit and fits else "not judged"
     return _check(verdict, kind, camera, f"{words}; {turned:.2g} {best[1]} from {best[0]}"), own
 
 

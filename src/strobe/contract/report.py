@@ -18,7 +18,7 @@ SELDOM = 0.05  # success rate up to which the simulator is in doubt
 NEEDED: set[CheckKind] = {"starts", "action scale"}  # without them, no wiring is called sound
 VERDICTS: tuple[Verdict, ...] = ("agrees", "not judged")
 ADVICE: dict[CheckKind, str] = {
-    "image size": "Train on images of the simulator's size, or let the simulator draw the data set's, where its flags can.",
+    "image size": "Train on images of the simulator's size, or let it draw the data set's where it can.",
     "image orientation": "Turn the images in the environment's processor, or in the data set.",
     "image colours": "Exchange red and blue: LeRobot's images are RGB, OpenCV's are BGR.",
     "camera order": "Give each image its camera's name with --rename_map.",
