@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.frames import ImageReader, task_names
@@ -59,6 +59,8 @@ def read_set(root: Path, episodes: Sequence[int] | None = None) -> Side:
             images = {camera: [reader.image(each, camera, 0) for each in first] for camera in reader.cameras}
     except DatasetError as error:
         raise UserError(f"the dataset at {root}: {sentence(error.fault, ())}") from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the dataset at {root} is not as LeRobot writes it: {error_line(error, 120)}") from None
     bounds = [bounds[at] for at in recording.evenly_spaced(len(bounds), EPISODES)]
     states, actions = ([numbers.vectors[name][start:end] for start, end in bounds] for name in (STATE, ACTION))
     listed = [recording.dimension_names(read.features[name]) for name in (STATE, ACTION)]
@@ -75,7 +77,8 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
         rename: names in the simulator's observations → names in the training set.
     """
     chosen = recording.evenly_spaced(len(recorded.actions), STARTS)
-    fits = env.features[ACTION].shape == recorded.bounds.shape[1:]
+    taken = env.features.get(ACTION)
+    fits = taken is not None and taken.shape == recorded.bounds.shape[1:]
     actions = [recorded.actions[at][:TICKS] for at in chosen] if fits else []
     episodes = RandomEpisodes(env, None, len(actions) or STARTS, TICKS if actions else 1, 0, actions)
     runs = [[_observe(tick, rename) for tick in run] for run in episodes.runs({0})]
