@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FEWEST = 4  # episodes of the training set whose images are usual
 SMALL = 64, 48  # pixels, width and height
 FLOOR, MOST = 8.0, 25.0  # steps of 255 by which codecs move a pixel; spreads², the most that a pixel counts
-BETTER = 0.5  # times the distance, or what is left over, as it comes
+BETTER, LESS = 0.5, 0.7  # times the distance of the images as they come; times what the actions leave over in order
 FITS = 2.0  # times the farthest episode of the set
 SEEN = 0.005  # share of the pixels in which a turned image differs
 STRONG, LEANS = 12.0, 0.1  # steps of 255 between red and blue of a coloured pixel; from 0, as much red as blue, to 1
@@ -265,7 +265,8 @@ def _compare_motions(
     gains, exchanged = _gains(model, here, range(len(names))), list[int]()
     for one, two in combinations(np.flatnonzero(known & ~switches), 2):
         other = _gains(model, here, [{one: two, two: one}.get(at, at) for at in range(len(names))])
-        if other.left < BETTER * gains.left and (abs(np.log(abs(other.factors[[one, two]]))) < UNIT).all():
+        weak = (abs(gains.factors[[one, two]]) < np.exp(-ALIKE)).all()
+        if weak and other.left < LESS * gains.left and (abs(np.log(abs(other.factors[[one, two]]))) < UNIT).all():
             words = f"they leave {100 * gains.left:.2g} % of the motion unexplained, exchanged {100 * other.left:.2g} %"
             yield _check("differs", "action order", f"{names[one]} and {names[two]}", words)
             gains, exchanged = other, [one, two]
