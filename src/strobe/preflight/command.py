@@ -186,9 +186,9 @@ def study(config: PreflightConfig, live: Live) -> Studied:
 
 
 def _make_study(result: PreflightResult, config: PreflightConfig, live: Live) -> Studied:
-    from strobe.contract.compare import compare
-
     if config.env is not None and config.dataset.root is not None:
+        from strobe.contract.compare import compare
+
         live.stage(f"comparing {config.env.type} with the data set")
         result.contract = compare(config.env, config.dataset.root, config.rename_map, config.dataset.episodes)
     options = {"policy": config.subject, **flag_values(config), "lerobot-rollout": config.theirs}
