@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from support.suite.scripts import load_script
 from strobe.contract import sides
 from strobe.contract.compare import judge
 from strobe.core.cli.main import main
+from strobe.core.demo import CHECKPOINT
 from strobe.core.kinds import advise
 from strobe.core.runs import store
 from strobe.preflight.command import read
@@ -111,7 +113,7 @@ def test_a_simulator_needs_a_data_set(capsys: pytest.CaptureFixture[str]) -> Non
 def test_success_of_five_percent_names_a_command_that_runs_with_the_set_of_the_checkpoint(tmp_path: Path) -> None:
     result = run_evaluation(make(tmp_path / "run"), plan(20), MadeUp(dict.fromkeys(RATES, 0.0)))
     policy, data = tmp_path / "policy", tmp_path / "data"
-    policy.mkdir()
+    shutil.copytree(CHECKPOINT, policy)
     result.command = ["evaluate", f"--policy.path={policy}", "--env.type=pusht", "--steps=5,2"]
     for root, named in ((data, "DATA"), (policy, str(policy))):  # the folder is there, or is not
         (policy / "train_config.json").write_text(json.dumps({"dataset": {"root": str(root)}}))
