@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.checks.run_contents import load_stored
 from support.examples.eval_info import make_judged, write
+from support.fakes.made_up_episodes import made_up
+from support.fakes.made_up_simulator import make_request, plan
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import document
+from strobe.evaluate.episode_log import EpisodeLog
 from strobe.evaluate.judge import distinct_names, find_runs, judge
 from strobe.evaluate.measure.planning import fewest_pairs
 from strobe.evaluate.measure.success_rates import exact_p, score_interval, unpaired_rates
@@ -67,6 +70,31 @@ def test_seeds_in_the_file_make_pairs_or_forbid_them(tmp_path):
     assert not other.paired
     assert other.pairing == "Not in pairs: the runs had different seeds."
     assert judge([a], 0.1).pairing.startswith("One run")
+
+
+def test_two_runs_name_their_settings_their_starts_and_a_rate_that_cannot_be(tmp_path):
+    for name, more in (("a", {}), ("b", {"settings": {"n_action_steps": 2}})):
+        (tmp_path / name).mkdir()
+        log = EpisodeLog.begin(tmp_path / name, make_request(plan(), **more))
+        for seed in range(4):
+            log.add(
+                made_up("baseline", "pusht", seed).model_copy(update={"start": f"{name if seed == 3 else 0}{seed}"})
+            )
+        log.close()
+    own = judge(find_runs([tmp_path / "a", tmp_path / "b"]), 0.1)
+    assert own.pairing == "Not in pairs: equal seeds were no equal starts."
+    assert own.differences == [
+        "b differs from a in n_action_steps: 8 → 2.",
+        "1 episodes of b begin with another first observation than those of equal seeds.",
+    ]
+    path = write(tmp_path, "c", {"libero_spatial 0": [1, 0, 0]})
+    other = json.loads(path.read_text())
+    other["overall"]["pc_success"] = 40.0
+    path.write_text(json.dumps(other))
+    found = " ".join(judge([path, write(tmp_path, "d", {"libero_spatial 0": [1, 0]})], 0.1).differences)
+    assert "c states 40 %, which is no whole number of its 3" in found
+    assert "d differs from c in episodes: 3 → 2" in found
+    assert "renderer (MUJOCO_GL)" in found
 
 
 WRONG = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from typing import Any
 from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import parse_json
 from strobe.core.measure.statistics import bonferroni
+from strobe.core.runs import store
 from strobe.core.runs.contents import contents
+from strobe.core.runs.saved_runs import unlike, versions
+from strobe.evaluate import episode_log
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate, unpaired_rates
 from strobe.evaluate.results import Judged, JudgedOnTask, JudgedRun
 from strobe.version import __version__
@@ -47,6 +51,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
         margin=margin,
         pairing=pairing,
         paired=paired,
+        differences=_differences(runs, short),
         runs=[
             JudgedRun(
                 name=name,
@@ -78,11 +83,36 @@ def _pairing(runs: Sequence[EvalRun], same_seeds: bool) -> tuple[bool, str]:
         if known and any(of_run != seeds[0] for of_run in seeds):
             raise UserError("--same_seeds: the files say that the runs had different seeds")
         return True, "In pairs: by --same_seeds the runs had the same seed."
+    if any(_other_starts(runs[0], run) for run in runs):
+        return False, "Not in pairs: equal seeds were no equal starts."
     if known and all(of_run == seeds[0] for of_run in seeds):
         return True, "In pairs: the files say that the runs had the same seeds."
     why = "the runs had different seeds" if known else "the files do not say which seeds the runs had"
     more = "" if known else "; if they had the same, --same_seeds takes them in pairs, which needs fewer episodes"
     return False, f"Not in pairs: {why}{more}."
+
+
+def _differences(runs: Sequence[EvalRun], names: Sequence[str]) -> list[str]:
+    """Return in sentences what else differs between each run and the first, and what their files do not say."""
+    found = list[str]()
+    for name, run in zip(names, runs, strict=True):
+        won = (run.stated or 0.0) / 100 * int(run.facts["episodes"])
+        if abs(won - round(won)) > 0.01:
+            found.append(f"{name} states {run.stated:.4g} %, which is no whole number of its {run.facts['episodes']}")
+        found += [f"{name} differs from {names[0]} in {line[:160]}" for line in unlike(runs[0].facts, run.facts)]
+        if other := _other_starts(runs[0], run):
+            found.append(f"{other} episodes of {name} begin with another first observation than those of equal seeds")
+    if any(len(run.facts) == 1 for run in runs[1:]):
+        found.append(f"Not known from {EVAL_INFO}: settings, processors, versions, and the renderer (MUJOCO_GL)")
+        if any("libero" in task for task in runs[0].tasks):
+            found.append("Before LeRobot 0.6.1, equal seeds are no equal starts in LIBERO")
+    return [f"{line}." for line in found]
+
+
+def _other_starts(first: EvalRun, run: EvalRun) -> int:
+    """Return how many episodes of a run begin otherwise than the first run's of equal seeds, as far as known."""
+    pairs = [pair for task in run.tasks for pair in zip(first.tasks[task], run.tasks[task], strict=False)]
+    return sum(bool(a.start and b.start) and a.seed == b.seed and a.start != b.start for a, b in pairs)
 
 
 def _judge_task(
@@ -116,19 +146,22 @@ EVAL_INFO = "eval_info.json"
 
 @dataclass(frozen=True)
 class EvalEpisode:
-    """One episode; ``reward`` is the sum over its ticks, ``seed`` None if the file does not say."""
+    """One episode; ``reward`` is the sum over its ticks, ``start`` a digest. What the file does not say is None."""
 
     success: bool
     reward: float | None
     seed: int | None = None
+    start: str | None = None
 
 
 @dataclass(frozen=True)
 class EvalRun:
-    """One run: its file, and its episodes in the order played, by task."""
+    """One run: its episodes in the order played, by task; how it was played; the success that it states, in %."""
 
     file: Path
     tasks: dict[str, list[EvalEpisode]]
+    facts: dict[str, str]
+    stated: float | None = None
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -140,7 +173,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = [path / EVAL_INFO] if (path / EVAL_INFO).is_file() else sorted(path.rglob(EVAL_INFO))
+            here = [path / name for name in (EVAL_INFO, episode_log.NAME) if (path / name).is_file()]
+            inside = here[:1] or sorted(path.rglob(EVAL_INFO))
             if not inside:
                 raise UserError(f"--results: no {EVAL_INFO} in {path}: name the folder that lerobot-eval wrote")
             files += inside
@@ -158,9 +192,13 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 def read_run(path: Path) -> EvalRun:
     """Return the episodes in an eval_info.json, of today's lerobot-eval or of those before it had several tasks.
 
+    Of an evaluation of Strobe's, ``episodes.jsonl``, those of the baseline are returned.
+
     Raises:
         UserError: it cannot be read, or is another file.
     """
+    if path.name == episode_log.NAME:
+        return _read_own(path)
     try:
         content = parse_json(contents(path))
     except OSError as error:
@@ -168,10 +206,24 @@ def read_run(path: Path) -> EvalRun:
     except ValueError:
         raise UserError(f"{path} is truncated or not JSON") from None
     try:
-        tasks = _tasks(content)
+        tasks, stated = _tasks(content), content.get("overall", {}).get("pc_success")
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(f"{path} is JSON, but not an {EVAL_INFO} of lerobot-eval: it has no episodes by task") from None
-    return EvalRun(path, tasks)
+    count = {"episodes": str(sum(map(len, tasks.values())))}
+    return EvalRun(path, tasks, count, stated if isinstance(stated, float) and math.isfinite(stated) else None)
+
+
+def _read_own(path: Path) -> EvalRun:
+    request, episodes, _ = episode_log.read(path)
+    tasks: dict[str, list[EvalEpisode]] = {}
+    for each in episodes.values():
+        if each.variant == next(iter(request.variants)):
+            tasks.setdefault(each.task, []).append(EvalEpisode(each.success, each.reward, each.seed, each.start))
+    facts = {"episodes": sum(map(len, tasks.values())), "policy": request.policy, "weights": request.weights,
+             **request.settings, **request.environment, **request.rename_map}  # fmt: skip
+    with contextlib.suppress(UserError):  # a run that was killed has no answer
+        facts |= versions(store.load(path.parent))
+    return EvalRun(path, tasks, {name: str(value) for name, value in facts.items()})
 
 
 def _tasks(content: Any) -> dict[str, list[EvalEpisode]]:
@@ -207,7 +259,10 @@ def _episode(success: object, reward: Any, seed: object = None) -> EvalEpisode:
 def distinct_names(files: Sequence[Path]) -> list[str]:
     """Return a name for each file: the last folders of its path, as many as distinguish all of them."""
     paths = [path.resolve() for path in files]
-    parts = [path.parent.parts if path.name == EVAL_INFO else (*path.parent.parts, path.stem) for path in paths]
+    parts = [
+        path.parent.parts if path.name in (EVAL_INFO, episode_log.NAME) else (*path.parent.parts, path.stem)
+        for path in paths
+    ]
     for count in range(1, max(map(len, parts)) + 1):
         short = ["/".join(folders[-count:]) for folders in parts]
         if len(set(short)) == len(short):

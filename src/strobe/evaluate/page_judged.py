@@ -39,7 +39,8 @@ def answers(judged: Judged) -> list[str]:
     if not others:
         return [f"{first.name} succeeds in {_rate(first)}.", f"Success rate {rates.rate(first.together.success)}."]
     head = [_decision(judged, first, run) for run in others]
-    return [head[0], described[0], *head[1:], *described[1:], *rates.reward_disagrees(names), judged.pairing]
+    said = [head[0], described[0], *head[1:], *described[1:], *rates.reward_disagrees(names)]
+    return [*said, judged.pairing, *judged.differences]
 
 
 def _rate(run: JudgedRun) -> str:

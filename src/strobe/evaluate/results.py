@@ -225,6 +225,7 @@ class Judged(Answer):
     margin: Finite = Field(description="non-inferiority margin (loss of success rate)")
     pairing: str = Field(description="why episodes are paired, or why not, in words")
     paired: bool
+    differences: list[str] = many("sentences: what else differs between the runs, and what their files do not say")
     runs: list[JudgedRun]
 
     @property

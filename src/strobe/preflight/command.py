@@ -7,10 +7,12 @@ policy and connects no robot.
 
 With --dataset.root it also runs the policy on recorded frames, for up to --seconds (--read_only skips that). It
 compares the predicted actions with the recorded ones and with three simple rules: hold still, the mean action, the last
-action. Without --policy.path it checks the data set alone. The arguments after -- are those of lerobot-rollout.
+action. Without --policy.path it checks the data set alone. With --env it compares a simulator with the data set. The
+arguments after -- are those of lerobot-rollout, and may name the policy.
 
 Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --env.type=metaworld --env.task=push-v3
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
 
 More:
@@ -19,29 +21,28 @@ order, units, normalisation, signs, relative actions, a shift in time, another r
 pairs over episodes, at 5 % for all hypotheses together. Strobe also names weights that the policy has and the file
 lacks, because their layers stay random.
 
-A fixed copy. --fix=FOLDER writes a fixed copy of the checkpoint. It fixes statistics that have another name, are
-missing, belong to other data than --dataset.root, or are inside the weights. It fixes weights that were saved from a
-compiled policy, and fields of another version of LeRobot. The copy must have no new fault, and must predict the
-recorded frames no worse than the checkpoint does. Otherwise Strobe does not write it and says why.
+A fixed copy. --fix=FOLDER writes a fixed copy of the checkpoint: statistics that have another name, are missing, belong
+to other data than --dataset.root, or are inside the weights; weights saved from a compiled policy; fields of another
+version of LeRobot. If the copy has a new fault or predicts the recorded frames worse, Strobe does not write it and says
+why.
 
-Lags and ranges. With a data set the report shows the lag of each joint behind its action, and with --rollout=RUN the
-lag in a rollout or a rehearsal. With a robot it shows the range of each joint's actions, and the limits of its
-calibration file. If the policy ran on frames, it shows the range of the predicted actions, and how far the first action
-is from the arm's position at the start of episodes. It compares the time of a call with the actions that the robot
-executes during a call.
+Lags and ranges. The report shows the lag of each joint behind its action, and with --rollout=RUN the lag in a rollout
+or a rehearsal; the range of each joint's actions, and the limits of the robot's calibration file; how far the first
+action is from the arm's position; and the time of a call next to the actions that the robot executes during a call.
 
-The data. Strobe reads the frames of the data set without decoding them, and checks statistics, lengths, time stamps and
-frame numbers against the files. It finds joints that stand still, actions that equal their own state, wrong rates,
-repeated episodes and missing tasks. It looks at the motion of each episode: joints that rest away from their commands,
-are inverted or exchanged, spikes, wraps, delays and units that change. With --decode, and if the policy runs on
-recorded frames, it also decodes images: frozen, empty and exchanged cameras, late images, a light that goes out.
---fix_data=FOLDER writes a copy whose statistics, times and numbers match its frames; of a data set alone also one
-without spikes, wraps and a second unit. Strobe reads that copy again, and deletes it if it has a fault.
+The data. Strobe reads the frames without decoding them. It checks statistics, lengths, time stamps and frame numbers,
+and finds joints that stand still, actions that equal their own state, wrong rates, repeated episodes, missing tasks,
+joints that rest away from their commands, are inverted or exchanged, spikes, wraps, delays and units that change. With
+--decode, and if the policy runs on recorded frames, it also finds frozen, empty and exchanged cameras, late images and
+a light that goes out. --fix_data=FOLDER writes a copy whose statistics, times and numbers match its frames; of a data
+set alone also one without spikes, wraps and a second unit. Strobe reads that copy again, and deletes it if it has a
+fault.
 
-The prompt. Strobe counts the prompt's tokens, if the tokenizer's file is on this machine, and shows the part that the
-tokenizer cuts off.
+The simulator. Strobe starts it 12 times with LeRobot's processors, and executes recorded actions in it. It compares the
+images of the starts (turned, mirrored, exchanged, red and blue, size), the state (dimensions, order, unit, starts), the
+motion that each action dimension causes (sign, scale, order, gripper), the range of the actions, the rate and the task.
 
-If --policy.path is not given before the --, Strobe takes it from lerobot-rollout's arguments.
+The prompt. Strobe shows the part that the tokenizer cuts off, if the tokenizer's file is on this machine.
 
 Exit code: 0 if no check found a mismatch; 1 if one did, or if the policy predicts the recorded actions no better than
 holding still ("Unclear"); 2 for wrong input.
@@ -67,12 +68,17 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
+from strobe.lerobot.flags.lazy_flags import lerobot_placeholder, realise
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
 if TYPE_CHECKING:
+    from lerobot.envs.configs import EnvConfig
+
     from strobe.preflight.lag import PolicyRun
     from strobe.preflight.results.preflight import PreflightResult
+else:
+    EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
 
 
 @dataclass
@@ -92,6 +98,8 @@ class PreflightConfig(OutputFlags):
     # A LeRobotDataset (--dataset.root=FOLDER): the training data, or frames of this robot.
     # --dataset.episodes=[0,1,2,3] chooses its episodes.
     dataset: DataFlags = field(default_factory=DataFlags)
+    # A simulator to compare with the data set: --env.type=pusht, metaworld, aloha …, --env.task=TASK, other fields.
+    env: EnvConfig | None = None
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
     # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags and call times.
@@ -127,12 +135,10 @@ def read(argv: Sequence[str]) -> PreflightConfig:
         raise UserError("name the checkpoint with --policy.path=FOLDER, or a data set with --dataset.root=DATA")
     if flags.path is not None:
         check_overrides(flags, None)
-    if config.rollout is not None and config.dataset.root is None:
-        raise UserError("--rollout compares a run with a recording: add --dataset.root=DATA")
-    if config.fix_data is not None and config.dataset.root is None:
-        raise UserError("--fix_data copies a data set: add --dataset.root=DATA")
-    if config.dataset.root is None and (config.dataset.episodes or config.held_out):
-        raise UserError("--dataset.episodes and --held_out need a data set: add --dataset.root=DATA")
+    given = {"--rollout": config.rollout, "--fix_data": config.fix_data, "--env": config.env,
+             "--dataset.episodes": config.dataset.episodes, "--held_out": config.held_out}  # fmt: skip
+    if config.dataset.root is None and (name := next((name for name, value in given.items() if value), None)):
+        raise UserError(f"{name} needs a data set: add --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.flags.argument_names import check
 
@@ -147,9 +153,11 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.preflight.lag import read_run
     from strobe.preflight.run import Preflight, preflight, preflight_of_data
-    from strobe.preflight.wiring.checkpoint import checkpoint_folder
-    from strobe.preflight.wiring.of_run import parse_settings, policy_flags
+    from strobe.preflight.wiring import checkpoint, of_run
 
+    if config.env is not None:
+        with importing(announced=True):
+            realise(config)
     policy, theirs, robot = config.subject, config.theirs, None
     given = [format_argument(*pair) for pair in pairs(theirs or [])]
     if theirs is not None:
@@ -165,9 +173,9 @@ def study(config: PreflightConfig, live: Live) -> Studied:
         result = preflight_of_data(
             config.dataset.root, config.fix_data, config.dataset.episodes, decode=config.decode, progress=live.progress
         )
-        return _make_study(result, config)
-    settings = parse_settings([*policy.overrides, *policy_flags(given)])
-    folder = checkpoint_folder(policy.path)
+        return _make_study(result, config, live)
+    settings = of_run.parse_settings([*policy.overrides, *of_run.policy_flags(given)])
+    folder = checkpoint.checkpoint_folder(policy.path)
     run = read_run(config.rollout) if config.rollout is not None else None
     look = Preflight(
         folder, config.dataset.root, robot, config.rename_map, config.fix, run, settings, config.fix_data,
@@ -176,10 +184,15 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         _look_at_frames(result, config, run, live)
-    return _make_study(result, config)
+    return _make_study(result, config, live)
 
 
-def _make_study(result: PreflightResult, config: PreflightConfig) -> Studied:
+def _make_study(result: PreflightResult, config: PreflightConfig, live: Live) -> Studied:
+    if config.env is not None and config.dataset.root is not None:
+        from strobe.contract.compare import compare
+
+        live.stage(f"comparing {config.env.type} with the data set")
+        result.contract = compare(config.env, config.dataset.root, config.rename_map, config.dataset.episodes)
     options = {"policy": config.subject, **flag_values(config), "lerobot-rollout": config.theirs}
     return Studied(
         result,

@@ -116,14 +116,7 @@ def preflight_of_data(
     decode: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> PreflightResult:
-    """Read a data set by itself. Raises UserError for files that cannot be read.
-
-    Args:
-        fix_data: the folder into which a copy is written.
-        episodes: those that are used; all by default.
-        decode: whether a few images are decoded.
-        progress: told how many files were read.
-    """
+    """Read a data set by itself; see `Preflight`. Raises UserError for files that cannot be read."""
     try:
         recorded = read_dataset(dataset)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -11,8 +11,10 @@ the processors keep no images (`Looks`); in a tick the simulator draws observati
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
 
 from strobe.core.families.capabilities import Calls
 from strobe.core.families.registry import find_family
@@ -180,10 +182,15 @@ class RandomEpisodes:
         env: LeRobot's ``EnvConfig``; its first task is played.
         episodes, ticks: number of episodes, and the ticks of each.
         seed: seed of the actions and of the first episode; each further episode adds 1.
+        actions: of each episode, (ticks, dimensions), in place of random ones. It ends with them, or before.
     """
 
-    def __init__(self, env: EnvConfig, config: PreTrainedConfig, episodes: int, ticks: int, seed: int) -> None:
+    def __init__(
+        self, env: EnvConfig, config: PreTrainedConfig | None, episodes: int, ticks: int, seed: int,
+        actions: Sequence[np.ndarray] = (),
+    ) -> None:  # fmt: skip
         self._env, self._config, self._episodes, self._ticks, self._seed = env, config, episodes, ticks, seed
+        self._actions = actions
         self._whole: list[list[Tick]] | None = None
 
     def runs(self, read: Iterable[int] | None = None) -> list[list[Tick]]:
@@ -204,8 +211,10 @@ class RandomEpisodes:
 
     def _play(self, read: Container[int] | None) -> tuple[list[list[Tick]], bool]:
         """Return the episodes, and whether any tick holds an older image."""
+        import torch
         from lerobot.envs.factory import make_env_pre_post_processors
         from lerobot.envs.utils import preprocess_observation
+        from lerobot.utils.constants import ACTION
 
         looks = _ReadTicks(read)
         seldom = SeldomRendered(looks if read is not None else None)
@@ -213,23 +222,29 @@ class RandomEpisodes:
         with environments.errors_in_a_line(self._env.type):
             vector = next(iter(environments.make(self._env).values()))
             try:
-                self.space = vector.single_action_space
+                self.space: Any = vector.single_action_space  # a Box: actions are numbers
+                self.tasks = environments.environment_tasks(vector)
                 vector.action_space.seed(self._seed)
-                to_policy, _ = make_env_pre_post_processors(self._env, self._config)
+                to_policy, to_env = make_env_pre_post_processors(self._env, self._config)
                 with Attached(seldom.hooks(vector), seldom.wrap):
                     for episode in range(self._episodes):
                         raw, _ = vector.reset(seed=self._seed + episode)
-                        looks.tick = 0
+                        looks.tick, over = 0, []
                         runs.append([])
                         while True:
                             tick: Tick = preprocess_observation(raw)
                             tick["task"] = environments.environment_tasks(vector)
                             runs[-1].append(to_policy(tick))
                             action = vector.action_space.sample()
+                            if self._actions:
+                                left = self._actions[episode][looks.tick : looks.tick + 1]
+                                if np.any(over) or not len(left):
+                                    break
+                                action = np.asarray(to_env({ACTION: torch.from_numpy(left)})[ACTION])
                             if len(runs[-1]) == self._ticks:
                                 break
                             looks.tick += 1
-                            raw, *_ = vector.step(action)
+                            raw, _, *over, _ = vector.step(action)
             finally:
                 vector.close()
         return runs, seldom.kept > 0

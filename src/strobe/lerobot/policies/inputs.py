@@ -134,12 +134,11 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     # One of each episode before a second of any: neighbouring ticks are all but the same picture.
     observations = [windows[episode][first] for episode, first in places[:count]]
     ticks = [tick for run in played for tick in run]
-    space: Any = episodes.space  # a Box: actions are numbers
     features = {
         k: _feature_from_value(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)
     }
-    features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(space.shape))
-    ranges = {ACTION: (torch.as_tensor(space.low).float(), torch.as_tensor(space.high).float())}
+    features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(episodes.space.shape))
+    ranges = {ACTION: (torch.as_tensor(episodes.space.low).float(), torch.as_tensor(episodes.space.high).float())}
     for key, feature in features.items():
         if feature.type in (FeatureType.STATE, FeatureType.ENV):
             values = torch.cat([tick[key] for tick in ticks])

@@ -1,0 +1,330 @@
+"""Compare a simulator with a training set, without a policy.
+
+Images: a turn, or another camera, is claimed where it fits the set's usual image as the set's own episodes do, and the
+image as it comes fits far worse than any of them.
+
+Actions: a linear model of the recording says how far the state moves in a few ticks, given the state and the actions.
+The simulator executes recorded actions. For each action dimension the model then gives the factor by which it moves the
+simulator's state as far as the recording's: 1 with the same convention, −1 with another sign.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from strobe.contract.results import Check, CheckKind, Contract, Verdict
+from strobe.contract.sides import Side, look, read_set
+from strobe.lerobot.datasets.numbers import ACTION, STATE, is_switch
+from strobe.lerobot.envs.environments import display_name
+
+if TYPE_CHECKING:
+    from lerobot.envs.configs import EnvConfig
+
+FEWEST = 4  # episodes of the training set whose images are usual
+SMALL = 64, 48  # pixels, width and height
+FLOOR, MOST = 8.0, 25.0  # steps of 255 by which codecs move a pixel; spreads², the most that a pixel counts
+BETTER, LESS = 0.5, 0.7  # times the distance of the images as they come; times what the actions leave over in order
+FITS = 2.0  # times the farthest episode of the set
+SEEN = 0.005  # share of the pixels in which a turned image differs
+STRONG, LEANS = 12.0, 0.1  # steps of 255 between red and blue of a coloured pixel; from 0, as much red as blue, to 1
+AS_IS = "as it comes"
+TURNS: dict[str, tuple[int, ...]] = {AS_IS: (), "upside down": (1,), "mirrored": (2,), "turned by 180°": (1, 2)}
+ROOM = 0.1, 0.02  # shares of a dimension's range, and of its size, that a start may be outside of the recorded ones
+HORIZON = 4  # ticks of a motion
+UNIT = float(np.log(3))  # logarithm of the least ratio of two units, and of what starts and motions may differ by
+ALIKE = float(np.log(1.6))  # two motions of one convention, as the logarithm of their ratio
+STILL = 0.05  # σ of the recording: an action that moves less is constant
+TIED, TOWARDS = (
+    0.5,
+    -0.3,
+)  # correlation of a gripper's place; change of a state per distance, where actions are positions
+OWN, UNSURE, LEFT = 0.3, 0.2, 0.7  # largest error of a factor in the recording, standard error, share left over
+
+
+def compare(env: EnvConfig, root: Path, rename: Mapping[str, str], episodes: Sequence[int] | None = None) -> Contract:
+    """Return how the simulator differs from the data set at ``root``. Raises UserError if one of them cannot be read.
+
+    Args:
+        rename: names in the simulator's observations → names in the data set.
+        episodes: of the data set, that are used; all by default.
+    """
+    recorded = read_set(root, episodes)
+    seen = look(env, recorded, rename)
+    ticks, name = sum(len(each) - 1 for each in seen.states), display_name(env, seen.tasks)
+    return Contract(environment=name, starts=len(seen.states), ticks=ticks, checks=judge(recorded, seen))
+
+
+def judge(recorded: Side, seen: Side) -> list[Check]:
+    """Return what the two sides show."""
+    starts, states = _compare_starts(recorded, seen)
+    numbers = _add_rate(recorded, seen.fps, [starts, *_compare_actions(recorded, seen, states)])
+    return [*_compare_images(recorded, seen), *numbers, *_compare_tasks(recorded.tasks, seen.tasks)]
+
+
+def _check(verdict: Verdict, kind: CheckKind, of: str, seen: str) -> Check:
+    return Check(verdict=verdict, kind=kind, of=of, seen=seen)
+
+
+def _compare_images(recorded: Side, seen: Side) -> Iterator[Check]:
+    known = {camera: _shrink(images) for camera, images in recorded.images.items()}
+    for camera, images in seen.images.items() if known else ():
+        if len(next(iter(known.values()))) < FEWEST:
+            yield _check("not judged", "image orientation", camera, f"it needs {FEWEST} episodes of the data set")
+            continue
+        small = _shrink(images)
+        check, own = _compare_orientation(camera, small, known)
+        yield check
+        yield _compare_colours(camera, known[own], small)
+        here, there = ("×".join(map(str, side[0].shape[:2])) for side in (images, recorded.images[own]))
+        words = f"{here} pixels, in the data set {there}"
+        yield _check("agrees" if here == there else "differs", "image size", camera, words)
+
+
+def _shrink(images: Sequence[np.ndarray]) -> np.ndarray:
+    import cv2
+
+    return np.stack([cv2.resize(each, SMALL, interpolation=cv2.INTER_AREA).astype(np.float32) for each in images])
+
+
+def _distances(images: np.ndarray, known: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Return how far each image is from the usual one of ``known`` in some pixels, without colours, in spreads²."""
+    grey = known.mean(axis=-1)
+    away = (images.mean(axis=-1) - np.median(grey, axis=0)) / (grey.std(axis=0) + FLOOR)
+    return np.minimum(away**2, MOST)[:, where].mean(axis=1)
+
+
+def _farthest(known: np.ndarray, where: np.ndarray) -> float:
+    """Return the distance of the farthest image from the others."""
+    others = [np.delete(known, at, axis=0) for at in range(len(known))]
+    return max(float(_distances(one[None], rest, where)[0]) for one, rest in zip(known, others, strict=True))
+
+
+def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.ndarray]) -> tuple[Check, str]:
+    """Return what the orientation shows, and the data set's camera whose images these are to be."""
+    usual = {name: np.median(theirs.mean(axis=-1), axis=0) for name, theirs in known.items()}
+    whole = np.ones(small.shape[1:3], bool)
+    far = {(name, turn): float(np.median(_distances(np.flip(small, axes), theirs, whole)))
+           for name, theirs in known.items() for turn, axes in TURNS.items()}  # fmt: skip
+    best = min(far, key=lambda each: far[each])
+    own = camera if camera in known else best[0]
+    # Only pixels count in which the two usual images differ: in most worlds the rest is a plain table.
+    where = {(name, turn): abs(usual[own] - np.flip(usual[name], [axis - 1 for axis in axes])) > FLOOR
+             for name, turn in far for axes in [TURNS[turn]]}  # fmt: skip
+    if where[best].mean() < SEEN:
+        best = own, AS_IS
+    there, axes = whole if best == (own, AS_IS) else where[best], TURNS[best[1]]
+    here, limit = float(np.median(_distances(small, known[own], there))), _farthest(known[own], there)
+    words = f"{here:.2g} from the usual image of {own}, whose own episodes are at most {limit:.2g} from it"
+    if best == (own, AS_IS):
+        alike = [turn for turn in TURNS if turn != AS_IS and where[own, turn].mean() < SEEN]
+        words += f"; {' or '.join(alike)} it looks the same" if alike else ""
+        verdict: Verdict = "agrees" if here <= FITS * limit and not alike else "not judged"
+        return _check(verdict, "image orientation", camera, words), own
+    flipped = np.flip(small, axes), np.flip(there, [axis - 1 for axis in axes])
+    turned = float(np.median(_distances(flipped[0], known[best[0]], flipped[1])))
+    kind = "image orientation" if best[0] == own else "camera order"
+    fits = turned < min(BETTER * here, FITS * _farthest(known[best[0]], flipped[1]))
+    verdict = "differs" if here > limit and fits else "not judged"
+    return _check(verdict, kind, camera, f"{words}; {turned:.2g} {best[1]} from {best[0]}"), own
+
+
+def _compare_colours(camera: str, recorded: np.ndarray, images: np.ndarray) -> Check:
+    theirs, here = _redness(recorded), _redness(images)
+    usual, middle = float(np.median(theirs)), float(np.median(here))
+    apart, turned = abs(middle - usual), abs(middle + usual)
+    verdict: Verdict = "agrees" if apart < turned else "not judged"
+    if (np.sign(usual) * here).max() < 0 and turned < BETTER * apart:
+        verdict = "differs"
+    shown = (np.sign(usual) * theirs).min() > LEANS  # one of the colours leads in all episodes
+    words = f"red over blue {middle:+.2f}, in the data set {usual:+.2f} (−1 to 1)"
+    return _check(verdict if shown else "not judged", "image colours", camera, words)
+
+
+def _redness(images: np.ndarray) -> np.ndarray:
+    """Return how much more red than blue the coloured pixels of each image are, from −1 to 1."""
+    apart = images[..., 0] - images[..., 2]
+    apart = np.where(np.abs(apart) < STRONG, 0, apart)
+    return apart.sum(axis=(1, 2)) / np.maximum(np.abs(apart).sum(axis=(1, 2)), 1)
+
+
+def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]]:
+    """Return what the first states show, and the simulator's states in the training set's order; none in its unit."""
+    from scipy.optimize import linear_sum_assignment
+
+    theirs, here = (np.stack([state[0] for state in side.states]) for side in (recorded, seen))
+    names, states = recorded.names[0], seen.states
+    if here.shape[1] != theirs.shape[1]:
+        words = f"{here.shape[1]} dimensions, in the data set {theirs.shape[1]}: {', '.join(names)}"
+        return _check("differs", "state dimensions", STATE, words), []
+    whole, low, high = np.concatenate(recorded.states), theirs.min(axis=0), theirs.max(axis=0)
+    room = ROOM[0] * np.ptp(whole, axis=0) + ROOM[1] * abs(whole).max(axis=0) + 1e-6
+
+    def outside(starts: np.ndarray) -> np.ndarray:
+        return ((starts < low - room) | (starts > high + room)).mean(axis=0) > 0.5
+
+    far, usual, middle = outside(here), np.median(theirs, axis=0), np.median(here, axis=0)
+    if not far.any():
+        return _check("agrees", "starts", STATE, f"{len(here)} starts as in the data set"), states
+    words = "; ".join(f"{names[at]} {middle[at]:.4g}, in the data set {low[at]:.4g} to {high[at]:.4g}"
+                      for at in np.flatnonzero(far))  # fmt: skip
+    order = linear_sum_assignment(np.minimum(abs(middle - usual[:, None]) / room[:, None], 1e6))[1]
+    if far.sum() > 1 and not outside(here[:, order]).any():
+        words += "; all fit in another order"
+        return _check("differs", "state order", STATE, words), [each[:, order] for each in states]
+    rows = [make_rows(recorded.states, recorded.actions), make_rows(states, seen.actions)]
+    moves = [each.moves.std(axis=0) + 1e-9 for each in rows if each is not None]
+    if len(moves) == 2:  # another unit scales starts and motions alike, another start does not
+        motion, start = np.log(moves[0] / moves[1]), np.log(np.maximum(usual / np.where(middle, middle, 1), 1e-9))
+        if (abs(motion[far]) > UNIT).all() and (abs(start - motion)[far] < UNIT).all():
+            words += f"; the motions differ by as much: about {np.exp(np.median(start[far])):.2g} times that fits"
+            return _check("differs", "state unit", STATE, words), []
+    return _check("differs", "starts", STATE, words), states
+
+
+class Rows(NamedTuple):
+    """Motions of `HORIZON` ticks, (rows, dimensions): mean action, state before, and the state's change."""
+
+    actions: np.ndarray
+    states: np.ndarray
+    moves: np.ndarray
+
+
+def make_rows(states: Sequence[np.ndarray], actions: Sequence[np.ndarray]) -> Rows | None:
+    """Return the motions of some episodes; None without any."""
+    parts = []
+    for state, action in zip(states, actions, strict=False):
+        count = min(len(state), len(action)) - HORIZON
+        if count > 0 and np.isfinite(state).all() and np.isfinite(action).all():
+            means = np.mean([action[at : at + count] for at in range(HORIZON)], axis=0)
+            parts.append((means, state[:count], state[HORIZON : HORIZON + count] - state[:count]))
+    return Rows(*(np.concatenate(each).astype(float) for each in zip(*parts, strict=True))) if parts else None
+
+
+class Gains(NamedTuple):
+    """Of each action dimension the factor of its effect on the state, its standard error; share that is left over."""
+
+    factors: np.ndarray
+    errors: np.ndarray
+    left: float
+
+
+def _fit(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    inputs = np.column_stack([rows.actions, rows.states, np.ones(len(rows.moves))])
+    found = np.linalg.lstsq(inputs, rows.moves, rcond=None)[0]
+    return found, 1 / ((rows.moves - inputs @ found).std(axis=0) + STILL)
+
+
+def _gains(model: tuple[np.ndarray, np.ndarray], rows: Rows, order: Sequence[int]) -> Gains:
+    """Return the factors with which ``model`` moves these states, if the actions are in ``order``."""
+    found, weights = model
+    size = len(order)
+    target = (rows.moves - rows.states @ found[size:-1]) * weights
+    parts = rows.actions[:, None, list(order)] * (found[:size] * weights).T
+    target, parts = (target - target.mean(axis=0)).ravel(), (parts - parts.mean(axis=0)).reshape(-1, size)
+    factors = np.linalg.lstsq(parts, target, rcond=None)[0]
+    square = float(((target - parts @ factors) ** 2).mean())
+    errors = np.sqrt(np.diag(np.linalg.pinv(parts.T @ parts)) * square * HORIZON)
+    return Gains(factors, errors, square / max(float((target**2).mean()), 1e-12))
+
+
+def _compare_actions(recorded: Side, seen: Side, states: Sequence[np.ndarray]) -> Iterator[Check]:
+    """Yield what the bounds of the actions show, and the motions that they cause."""
+    (low, high), names = recorded.bounds, recorded.names[1]
+    if recorded.bounds.shape != seen.bounds.shape:
+        words = f"{seen.bounds.shape[1]} dimensions, in the data set {len(low)}: {', '.join(names)}"
+        yield _check("differs", "action dimensions", ACTION, words)
+        return
+    for at, (least, most) in enumerate(seen.bounds.T):
+        words = f"the simulator takes {least:g} to {most:g}, the data set has {low[at]:.4g} to {high[at]:.4g}"
+        beyond = max(least - low[at], high[at] - most) > 0.01 * (high[at] - low[at])
+        yield _check("differs" if beyond else "agrees", "action range", names[at], words)
+    pairs = [(recorded.states, recorded.actions), (states, seen.actions),
+             *((recorded.states[at::2], recorded.actions[at::2]) for at in (0, 1))]  # fmt: skip
+    rows = [each for pair in pairs if (each := make_rows(*pair)) is not None]
+    if len(rows) < len(pairs):
+        yield _check("not judged", "action scale", ACTION, "too few ticks, or another state")
+        return
+    spreads = [(each.std(axis=0), 1e-6 * (1 + abs(each).max(axis=0))) for each in rows[0]]
+    units = [np.where(spread > least, spread, np.inf) for spread, least in spreads]
+    own, here, first, second = (Rows(*(part / unit for part, unit in zip(each, units, strict=True))) for each in rows)
+    itself = _gains(_fit(first), second, range(len(names)))
+    known = (here.actions.std(axis=0) > STILL) & (abs(itself.factors - 1) < OWN) & (itself.errors < UNSURE)
+    yield from _compare_motions(_fit(own), here, known, recorded, rows[:2])
+
+
+def _compare_motions(
+    model: tuple[np.ndarray, np.ndarray], here: Rows, known: np.ndarray, recorded: Side, raw: Sequence[Rows]
+) -> Iterator[Check]:
+    names, switches = recorded.names[1], is_switch(np.concatenate(recorded.actions))
+    gains, exchanged = _gains(model, here, range(len(names))), list[int]()
+    for one, two in combinations(np.flatnonzero(known & ~switches), 2):
+        other = _gains(model, here, [{one: two, two: one}.get(at, at) for at in range(len(names))])
+        weak = (abs(gains.factors[[one, two]]) < np.exp(-ALIKE)).all()
+        if weak and other.left < LESS * gains.left and (abs(np.log(abs(other.factors[[one, two]]))) < UNIT).all():
+            words = f"they leave {100 * gains.left:.2g} % of the motion unexplained, exchanged {100 * other.left:.2g} %"
+            yield _check("differs", "action order", f"{names[one]} and {names[two]}", words)
+            gains, exchanged = other, [one, two]
+    for at, (name, factor, error) in enumerate(zip(names, gains.factors, gains.errors, strict=True)):
+        words = f"the same actions move the state {factor:.2f} ± {2 * error:.2f} times as far as in the data set"
+        if at in exchanged:
+            continue
+        elif switches[at]:
+            yield _compare_gripper(name, at, int(abs(model[0][at]).argmax()), raw)
+        elif not known[at] or error > UNSURE * max(1.0, abs(factor)) or gains.left > LEFT:
+            yield _check("not judged", "action scale", name, "the recorded motion does not show its effect alone")
+        elif factor < -0.3:
+            yield _check("differs", "action sign", name, words)
+        else:
+            alike = abs(np.log(max(factor, 1e-9))) < ALIKE
+            yield _check("agrees" if alike else "differs", "action scale", name, words)
+
+
+def _compare_gripper(name: str, at: int, moved: int, raw: Sequence[Rows]) -> Check:
+    """Return what the place of a gripper shows on both sides: a motion that ends at its stops has no scale."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ties = [np.corrcoef(rows.actions[:, at], (rows.states + rows.moves)[:, moved])[0, 1] for rows in raw]
+    there, here = (float(np.nan_to_num(tie)) for tie in ties)
+    words = f"its place goes with the action by {here:+.2f}, in the data set by {there:+.2f} (correlation)"
+    verdict: Verdict = "agrees" if here * there > 0 else "differs"
+    return _check(verdict if min(abs(here), abs(there)) > TIED else "not judged", "gripper direction", name, words)
+
+
+def _add_rate(recorded: Side, here: float, checks: list[Check]) -> list[Check]:
+    """Return the checks with that of the rate. Another rate scales all motions; where none is, a tick is the same."""
+    words = f"{here:g} ticks per second, in the data set {recorded.fps:g}"
+    scales = [check for check in checks if check.kind == "action scale" and check.verdict != "not judged"]
+    agree = [check for check in scales if check.verdict == "agrees"]
+    if here != recorded.fps and (not agree or _takes_positions(recorded)):
+        words += "".join(f"; {each.of}: {each.seen}" for each in scales if each not in agree)
+        others = [check for check in checks if check not in scales or check in agree]
+        return [*others, _check("differs", "control rate", "env.fps", words)]
+    words += "" if here == recorded.fps else ", but a tick moves the state as far"
+    return [*checks, _check("agrees", "control rate", "env.fps", words)]
+
+
+def _takes_positions(recorded: Side) -> bool:
+    """Return whether the state goes to the actions: the farther it is, the less it moves towards higher ones."""
+    rows = make_rows(recorded.states, recorded.actions)
+    return rows is not None and float(np.median(np.diag(_fit(rows)[0][rows.actions.shape[1] : -1]))) < TOWARDS
+
+
+def _compare_tasks(recorded: Sequence[str], here: Sequence[str]) -> Iterator[Check]:
+    known = {task.strip().casefold(): task for task in recorded if task.strip()}
+    for task in here:
+        asked = task.strip().casefold()
+        if not asked or not known:
+            yield _check("not judged", "task in words", "task", "the simulator or the data set has none")
+        elif asked in known:
+            yield _check("agrees", "task in words", task, "a task of the data set")
+        else:
+            nearest = known[difflib.get_close_matches(asked, known, 1, 0.0)[0]]
+            new = sorted({*asked.split()} - {word for one in known for word in one.split()})
+            words = f"no task of the data set; the nearest is '{nearest}'"
+            words += f"; words in no episode: {', '.join(new)}" if new else ""
+            yield _check("differs", "task in words", task, words)

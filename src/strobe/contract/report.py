@@ -1,0 +1,110 @@
+"""A comparison with a simulator on the page of `strobe preflight`, its findings, and the advice to make one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from strobe.contract.results import Check, CheckKind, Contract, Verdict
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.json_text import parse_json
+from strobe.core.report.document import Columns, Section, listing, words
+from strobe.core.report.frame import pick_flags
+from strobe.core.results.answer import Answer
+from strobe.core.results.finding import Finding, good, info, warning
+
+SELDOM = 0.05  # success rate up to which the simulator is in doubt
+NEEDED: set[CheckKind] = {"starts", "action scale"}  # without them, no wiring is called sound
+VERDICTS: tuple[Verdict, ...] = ("agrees", "not judged")
+ADVICE: dict[CheckKind, str] = {
+    "image size": "Train on images of the simulator's size, or let it draw the data set's where it can.",
+    "image orientation": "Turn the images in the environment's processor, or in the data set.",
+    "image colours": "Exchange red and blue: LeRobot's images are RGB, OpenCV's are BGR.",
+    "camera order": "Give each image its camera's name with --rename_map.",
+    "state dimensions": "Let the environment's processor give the data set's dimensions, in their order.",
+    "state order": "Let the environment's processor give the state in the data set's order.",
+    "state unit": "Multiply the state by that factor in the environment's processor.",
+    "starts": "Start the simulator as the episodes were recorded, or record episodes that start as it does.",
+    "action dimensions": "Name the environment that the data set was recorded in (--env.type, --env.task).",
+    "action range": "Name the environment's control mode that takes these actions: absolute or relative ones.",
+    "action order": "Exchange the two in the action; or in the state, if that is exchanged.",
+    "action sign": "Negate it before the simulator; or its axis in the state, if that is mirrored.",
+    "action scale": "Divide it by that factor before the simulator, or name the data set's control mode.",
+    "gripper direction": "Negate it before the simulator: open and closed are exchanged.",
+    "control rate": "Start the environment with the data set's rate (--env.fps), or record at the simulator's.",
+    "task in words": "Give the policy the data set's words.",
+}
+COLUMNS: Columns[Check] = [
+    words("Compared", lambda check: check.kind),
+    words("Of", lambda check: check.of),
+    words("Verdict", lambda check: check.verdict),
+    words("Seen", lambda check: check.seen),
+]
+
+
+def _contract(answer: Answer) -> Contract:
+    return getattr(answer, "contract", None) or Contract(environment="", starts=0, ticks=0, checks=[])
+
+
+def sections(answer: Answer) -> list[Section]:
+    """Return the table of all that was compared; none without a simulator."""
+    made = _contract(answer)
+    text = f"{made.starts} starts of {made.environment}, and {made.ticks:,} recorded actions that it executed."
+    return listing("simulator", "The simulator against the data set", made.checks, COLUMNS, text)
+
+
+def differing(answer: Answer, _: Thresholds) -> Iterator[Finding]:
+    """A finding of each thing that differs."""
+    for check in _contract(answer).select("differs"):
+        yield warning(
+            rule=f"simulator-{check.kind.replace(' ', '-')}",
+            title=f"The simulator differs from the training set in the {check.kind}: {check.of}",
+            found=f"{check.of}: {check.seen}.",
+            why="The policy sees or does in the simulator what it was not trained for.",
+            do=ADVICE[check.kind],
+        )
+
+
+def sound(answer: Answer, _: Thresholds) -> Iterator[Finding]:
+    """A simulator in which nothing differs, and the starts, the images and what the actions do agree."""
+    made = _contract(answer)
+    kinds = {each.kind for each in made.select("agrees")}
+    seen = not any(each.kind == "image orientation" for each in made.checks) or "image orientation" in kinds
+    if made.select("differs") or not seen or not kinds >= NEEDED:
+        return
+    agreed, left = ("; ".join(f"{each.kind} of {each.of}" for each in made.select(how)) for how in VERDICTS)
+    yield good(
+        rule="simulator-sound",
+        title="The wiring to the simulator is fine: if the policy fails there, it is the policy",
+        found=f"As in the training set: {agreed}. Not judged: {left or 'nothing'}.",
+        why="It gives what the training set has, and its state follows the recorded actions as it did there.",
+        do="Read what the policy has learnt: its errors on recorded frames, and the inputs that move its actions.",
+    )
+
+
+def seldom_succeeds(answer: Answer, _: Thresholds) -> Iterator[Finding]:
+    """The command that compares the simulator with the training set, where hardly any episode succeeds."""
+    rates = [variant.together.success.rate for variant in getattr(answer, "variants", ())]
+    path = " ".join(pick_flags(answer.command, ("--policy.path",))).removeprefix("--policy.path")[1:]
+    if rates and path and max(rates) <= SELDOM:
+        given = shlex.join(pick_flags(answer.command, ("--policy.path", "--env.", "--rename_map")))
+        yield info(
+            rule="simulator-not-compared",
+            title="The simulator was not compared with the training set",
+            found=f"Success is {100 * max(rates):.2g} % or less.",
+            why="With one other convention, such as an image that is upside down, a good policy fails in all episodes.",
+            do=f"strobe preflight {given} --dataset.root={_find_training_set(Path(path))} compares the two.",
+        )
+
+
+def _find_training_set(policy: Path) -> str:
+    """Return the folder that a checkpoint's train_config.json names, if it is there; else a word for it."""
+    try:
+        root = parse_json((policy / "train_config.json").read_text(encoding="utf-8"))["dataset"]["root"]
+        return shlex.quote(root) if Path(root).is_dir() else "DATA"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "DATA"
+
+
+RULES = (differing, sound)

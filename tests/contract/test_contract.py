@@ -1,0 +1,127 @@
+"""A simulator that breaks one convention of its training set is named by that; one that keeps them is not accused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fakes.made_up_episodes import RATES
+from support.fakes.made_up_simulator import MadeUp, plan, run_evaluation
+from support.suite.places import ROOT
+from support.suite.scripts import load_script
+
+from strobe.contract import sides
+from strobe.contract.compare import judge
+from strobe.core.cli.main import main
+from strobe.core.demo import CHECKPOINT
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+from strobe.preflight.command import read
+
+made = load_script("conventions", ROOT / "benchmarks" / "planted")
+OF_ARMS = ("sound", "rate on paper", "gripper", "state exchanged")
+Looked = tuple[sides.Side, sides.Side]
+
+
+def record(world: Any, root: Path) -> Looked:
+    world.record(root, 1000)
+    recorded = sides.read_set(root)
+    return recorded, made.look(world, recorded)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("contract") / "pusht"
+
+
+@pytest.fixture(scope="module")
+def pusht(folder: Path) -> Looked:
+    return record(made.PUSHT, folder)
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory: pytest.TempPathFactory) -> Looked:
+    pytest.importorskip("metaworld")
+    return record(made.STATES, tmp_path_factory.mktemp("contract") / "arm")
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def check(world: Any, plant: Any, looked: Looked) -> None:
+    named = made.judge_plant(world, plant, *looked)
+    assert bool(named) == bool(plant.kinds)
+    assert set(named) <= set(plant.kinds)
+
+
+def title(plant: Any) -> str:
+    return plant.name
+
+
+@pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=title)
+def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht: Looked) -> None:
+    check(made.PUSHT, plant, pusht)
+
+
+@pytest.mark.slow(
+    "a gripper, and an order of the state that starts show; the benchmark plants the others", each_change=True
+)
+@pytest.mark.parametrize("plant", [each for each in (*made.twins(made.STATES), *made.plants(made.STATES))
+                                   if each.name in OF_ARMS], ids=title)  # fmt: skip
+def test_of_an_arm_the_planted_convention_is_named_and_no_other(plant: Any, arm: Looked) -> None:
+    check(made.STATES, plant, arm)
+
+
+def test_what_the_recording_does_not_show_is_not_judged(pusht: Looked) -> None:
+    recorded, seen = pusht
+    still = [np.full_like(each, 5.0) for each in recorded.actions]
+    few = {camera: images[:3] for camera, images in recorded.images.items()}
+    plain = {camera: [np.full_like(each, 128) for each in images] for camera, images in recorded.images.items()}
+    for changed in (replace(recorded, actions=still), replace(recorded, images=few)):
+        verdicts = {each.kind: each.verdict for each in judge(changed, seen)}
+        assert "differs" not in verdicts.values()
+        assert "not judged" in (verdicts["action scale"], verdicts["image orientation"])
+    verdicts = {each.kind: each.verdict for each in judge(replace(recorded, images=plain), replace(seen, images=plain))}
+    assert verdicts["image orientation"] == verdicts["image colours"] == "not judged", "an image of one colour"
+
+
+def test_the_command_shows_the_comparison_and_says_that_the_wiring_is_fine(pusht: Looked, folder: Path, tmp_path: Path):
+    argv = ["preflight", f"--dataset.root={folder}", "--env.type=pusht", f"--output_dir={tmp_path}"]
+    assert main(argv) == 0
+    (run,) = tmp_path.iterdir()
+    result: Any = store.load_answer(run)
+    assert {"simulator-sound"} <= {each.rule for each in result.findings}
+    result.contract.checks[0].verdict = "differs"
+    accused = [each for each in advise(result) if each.rule.startswith("simulator-")]
+    assert [(each.rule, each.level) for each in accused] == [("simulator-image-orientation", "warning")]
+    assert "The simulator against the data set" in (run / "report.html").read_text()
+
+
+def test_a_simulator_needs_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "--policy.path=demo", "--env.type=pusht"]) == 2
+    assert "--env needs a data set: add --dataset.root=DATA" in capsys.readouterr().err
+
+
+def test_success_of_five_percent_names_a_command_that_runs_with_the_set_of_the_checkpoint(tmp_path: Path) -> None:
+    result = run_evaluation(make(tmp_path / "run"), plan(20), MadeUp(dict.fromkeys(RATES, 0.0)))
+    policy, data = tmp_path / "policy", tmp_path / "data"
+    shutil.copytree(CHECKPOINT, policy)
+    result.command = ["evaluate", f"--policy.path={policy}", "--env.type=pusht", "--steps=5,2"]
+    for root, named in ((data, "DATA"), (policy, str(policy))):  # the folder is there, or is not
+        (policy / "train_config.json").write_text(json.dumps({"dataset": {"root": str(root)}}))
+        (finding,) = (each for each in advise(result) if each.rule == "simulator-not-compared")
+        argv = shlex.split(finding.do.removesuffix(" compares the two."))
+        assert argv == [
+            "strobe", "preflight", f"--policy.path={policy}", "--env.type=pusht", f"--dataset.root={named}",
+        ]  # fmt: skip
+        assert read(argv[2:]).dataset.root == Path(named)
+    well = run_evaluation(make(tmp_path / "well"), plan(20), MadeUp()).model_copy(update={"command": result.command})
+    assert "simulator-not-compared" not in {each.rule for each in advise(well)}
