@@ -20,7 +20,7 @@ if [ "${1:-}" = next ]; then
 fi
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
-plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe packages/strobe_zoo packages/strobe_servos packages/strobe_viz"
+plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe packages/strobe_zoo packages/strobe_servos packages/strobe_viz packages/strobe_ray"
 editable="-e ."
 inputs="$lock requirements/uv.txt pyproject.toml scripts/env.sh"
 for plugin in $plugins; do

@@ -51,7 +51,7 @@ try strobe report "$(echo runs/*_breakdown_act)" --format markdown --output repo
 try strobe optimize --policy.type=act --policy.size=tiny --only=channels_last,precision --time_limit=5 --skip_counting
 try strobe record --root=pusht --episodes=1 --frames=8 # the tour's first stop
 try strobe evaluate --policy.path=demo --episodes=1 --videos=0 --latency_iterations=0
-for package in strobe_zoo strobe_servos strobe_viz; do
+for package in strobe_zoo strobe_servos strobe_viz strobe_ray; do
     cp -r "$root/packages/$package" "$work/$package"
     (cd "$work/$package" && "$python" -c "from setuptools.build_meta import build_wheel; build_wheel('$work')") \
         >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }

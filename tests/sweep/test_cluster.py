@@ -36,9 +36,9 @@ from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.evaluate.episodes.crews import RayEpisodeRunner
-from strobe.sweep import ray_backend
 from strobe.sweep.execute import Job, read_outcome, run_on_ray
-from strobe.sweep.ray_backend import load_ray
+from strobe_ray import fleet
+from strobe_ray.fleet import load_ray
 
 pytestmark = pytest.mark.slow("a real cluster of Ray")
 
@@ -423,8 +423,8 @@ def test_no_cluster_is_one_line_at_once(light: Callable[..., Job], monkeypatch: 
 
 def test_a_cluster_with_no_node_left_ends_the_sweep(light: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     head = {"Alive": True, "NodeID": "head", "Resources": {"memory": 1.0}}
-    monkeypatch.setattr(ray_backend, "connect", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
-    monkeypatch.setattr(ray_backend, "ALONE_S", 0.2)
-    monkeypatch.setattr(ray_backend, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(fleet, "connect", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
+    monkeypatch.setattr(fleet, "ALONE_S", 0.2)
+    monkeypatch.setattr(fleet, "LOOK_EVERY_S", 0.05)
     with pytest.raises(UserError, match="has had no node to run cells on"):
         next(run_on_ray([light("cell")], Heard(), None))

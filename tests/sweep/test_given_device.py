@@ -12,7 +12,7 @@ from strobe.sweep import cell_command as cell
 from strobe.sweep import command as sweep
 from strobe.sweep import grid
 from strobe.sweep.execute import ONE_DEVICE
-from strobe.sweep.ray_backend import device_resources
+from strobe_ray.fleet import device_resources
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
 

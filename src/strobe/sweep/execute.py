@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
@@ -33,8 +33,10 @@ from strobe.core.processes.lifetime import Ending
 from strobe.core.results.data import Data, Finite, optional
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
-from strobe.sweep.ray_backend import Answered, Fleet, Lost, device_resources, settle
 from strobe.sweep.results import Status
+
+if TYPE_CHECKING:
+    from strobe_ray.fleet import Lost
 
 OUTCOME = "outcome.json"
 LOG = "log.txt"
@@ -202,6 +204,8 @@ def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterat
     Raises:
         UserError: Ray is not installed, there is no such cluster, a node cannot run cells, or no node is left.
     """
+    from strobe_ray.fleet import Answered, Fleet, Lost, device_resources
+
     on_cpu = {job.on_cpu for job in jobs}
     fleet = Fleet(
         address,
@@ -250,6 +254,8 @@ class _Runner:
         Args:
             one_device: whether Ray gave this actor one accelerator, and hides the node's others from it.
         """
+        from strobe_ray.fleet import settle
+
         settle(home, threads)
         self._given = {ONE_DEVICE: "1"} if one_device else {}
 

@@ -25,7 +25,6 @@ from strobe.core.processes.isolate import CallRaisedError, Pool, ProcessEndedErr
 from strobe.core.processes.lifetime import Closing
 from strobe.evaluate.episode_flags import EpisodeFlags, episode_threads, parse_parallel
 from strobe.evaluate.episode_log import EpisodeLine, Key
-from strobe.sweep.ray_backend import Answered, Fleet, Lost, device_resources, settle
 from strobe.version import __version__
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
@@ -104,7 +103,7 @@ class RayEpisodeRunner(Closing):
     that none counts twice.
 
     Args:
-        address: of the cluster, as `strobe.sweep.ray_backend.connect` has it.
+        address: of the cluster, as `strobe_ray.fleet.connect` has it.
         each: players on a device; None for one on each GPU, and one on each CPU where a node has no GPU.
         report: gets a line for each node that is lost.
 
@@ -113,6 +112,8 @@ class RayEpisodeRunner(Closing):
     """
 
     def __init__(self, address: str | None, each: int | None, report: Callable[[str], None]) -> None:
+        from strobe_ray.fleet import Fleet, device_resources
+
         self._report = report
         self._on_cpu = True
         self._content: Any = None
@@ -153,6 +154,8 @@ class RayEpisodeRunner(Closing):
         Raises:
             UserError: it failed, a node cannot play, or no node is left.
         """
+        from strobe_ray.fleet import Answered, Lost
+
         match self._fleet.wait():
             case Answered(_, worker, (line, files)):
                 self._keep(files)
@@ -185,6 +188,8 @@ class _RayActor:
 
     def prepare(self, home: str, threads: str | None, versions: dict[str, str], content: bytes) -> str | None:
         """Make the node like the driver, and what it plays with."""
+        from strobe_ray.fleet import settle
+
         settle(home, threads)
         for name, version in _versions().items():
             if version != versions[name]:

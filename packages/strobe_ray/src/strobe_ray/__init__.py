@@ -1,0 +1,1 @@
+"""Workers of Strobe on the nodes of a Ray cluster."""
