@@ -19,7 +19,7 @@ from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import ANY_PHASE, FOR_INFERENCE, FOR_TRAINING, Spec, Treatment, Undo
 from strobe.core.treatments.words import LIVE
-from strobe.lerobot.policies.policy_of import require_policy
+from strobe.lerobot.policies.options import require_policy
 from strobe.lerobot.sampling import denoising_steps, steps_field
 
 # What a policy sizes its queue of actions by, in `reset`.

@@ -23,18 +23,18 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
 from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
-from strobe.loops.jpeg import jpeg
 
 INDEX = "index.jsonl"
 MOST_INDEX, MOST_FRAME = 2**28, 2**26  # bytes that are read: of the index, and of a frame
@@ -242,3 +242,28 @@ def _is_line(line: object) -> bool:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
+
+T = TypeVar("T")
+QUALITY = 95  # JPEG's quality
+
+
+def jpeg(pixels: np.ndarray) -> bytes:
+    """Return the JPEG of an image of (height, width, colours), red first, in uint8."""
+    import cv2
+
+    if pixels.shape[2] == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    done, coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    return coded.tobytes() if done else pixels.tobytes()
+
+
+def time_repeated(work: Callable[[], T], times: int) -> tuple[T, int]:
+    """Return what ``work`` returns, and the median nanoseconds of so many calls, one or more."""
+    took: list[int] = []
+    while True:
+        begun = time.perf_counter_ns()
+        made = work()
+        took.append(time.perf_counter_ns() - begun)
+        if len(took) >= times:
+            return made, sorted(took)[len(took) // 2]

@@ -24,7 +24,7 @@ from strobe.loops.device_probes import device_type, motor_buses, robot_cameras
 from strobe.loops.event_log import Log
 from strobe.loops.header import Header, checked_arguments, make_subject, parse_config
 from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch
-from strobe.loops.jpeg import jpeg, time_repeated
+from strobe.loops.observations import jpeg, time_repeated
 from strobe.loops.remote_stamps import observation_key
 
 COMMAND = "robot_client"

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from strobe.loops.jpeg import jpeg, time_repeated
+from strobe.loops.observations import jpeg, time_repeated
 from strobe.servers.protocols.observations import change, leaves
 from strobe.servers.results import EncodingKind, ImageEncoding, ImageSent
 

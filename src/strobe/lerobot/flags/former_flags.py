@@ -148,18 +148,9 @@ for _names, _row in (
     ("image_resolution img_size", _IMAGES),
     ("n_runs num_iterations num_runs", _ITERATIONS),
     ("policy.config policy.dir", _OPENPI),
-    (
-        "policy.action_dim policy.action_feature",
-        _ACTION,
-    ),
-    (
-        "policy.image_features policy.num_cameras",
-        _CAMERAS,
-    ),
-    (
-        "policy.state_dim policy.state_feature",
-        _STATE,
-    ),
+    ("policy.action_dim policy.action_feature", _ACTION),
+    ("policy.image_features policy.num_cameras", _CAMERAS),
+    ("policy.state_dim policy.state_feature", _STATE),
     ("fps target_fps", _RATE),
     ("host port server_address", _SERVER),
     ("num_train_steps", ((f"{THEIRS}--steps", ""),)),

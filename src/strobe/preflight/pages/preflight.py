@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from strobe.core.report import frame, more
-from strobe.core.report.document import Column, ColumnOf, Document, Row, Section, Table, figure, table, words
+from strobe.core.report import charts, frame, more
+from strobe.core.report.document import Column, Columns, Document, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.results import DataTruth, JointLag, Statistics, VectorTruth
+from strobe.motion.checks import CHECKS
+from strobe.motion.results import CameraLag, Motion, RestPoints, Trace
 from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
 from strobe.preflight.findings import wiring as wiring_rules
-from strobe.preflight.pages import motion as motion_page
 from strobe.preflight.pages import open_loop, reach
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import Feature, Lag, Place, Wiring
@@ -39,7 +40,7 @@ NAMES = ("LeRobot", "RTC", "Real-Time", "Strobe")
 
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
-    of_motion = motion_page.sections(result.wiring.motion) if result.wiring.motion is not None else []
+    of_motion = _motion_sections(result.wiring.motion)
     sections = [Section("features", "Features", _features(result.wiring), _judgement_notes(result.wiring))]
     sections = [*of_motion, *sections] if not result.wiring.policy else [*sections, *of_motion]
     if orders := _orders(result.wiring):
@@ -57,8 +58,7 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
 
 def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
     """Return the plots of a preflight, by section."""
-    of_motion = motion_page.plots(result.wiring.motion) if result.wiring.motion is not None else {}
-    return of_motion | reach.figures(result) | open_loop.figures(result)
+    return _motion_plots(result.wiring.motion) | reach.figures(result) | open_loop.figures(result)
 
 
 def answers(result: PreflightResult) -> list[str]:
@@ -110,9 +110,9 @@ def _next_look(wiring: Wiring) -> list[str]:
     """Return what to give so that more is looked at; of a data set by itself, what no look at it can show."""
     if not wiring.policy:
         return [BY_ITSELF]
-    if wiring.policy and "dataset" not in wiring.sources:
+    if "dataset" not in wiring.sources:
         return ["Next: add --dataset.root=FOLDER, the data that the policy was trained on."]
-    if wiring.policy and "robot" not in wiring.sources:
+    if "robot" not in wiring.sources:
         return ["Next: add `--` and lerobot-rollout's arguments, to check the robot too."]
     return []
 
@@ -289,14 +289,13 @@ def _pair(statistics: Statistics, ends: tuple[str, str], at: int) -> str | None:
 
 
 def _lag(lag: Lag) -> tuple[Table, list[str]]:
-    columns: list[ColumnOf[JointLag]] = [
+    columns: Columns[JointLag] = [
         words("Lag of", lambda joint: joint.joint),
         figure("Recording (ticks)", lambda joint: joint.recorded, "{:.1f}".format),
         figure("95 % CI", lambda joint: joint.interval, lambda ends: f"{ends.low:.1f} to {ends.high:.1f}"),
         figure("Episodes", lambda joint: joint.episodes or None, str),
+        figure("Run (ticks)", lambda joint: joint.run if lag.run else None, "{:.1f}".format),
     ]
-    if lag.run:
-        columns.append(figure("Run (ticks)", lambda joint: joint.run, "{:.1f}".format))
     notes = []
     if lag.run and lag.run_fps and lag.run_fps != lag.fps:
         notes.append(f"A tick is {1000 / lag.fps:.0f} ms of the recording and {1000 / lag.run_fps:.0f} ms of the run.")
@@ -307,4 +306,90 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     ]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
-    return table(lag.joints, columns), [*notes, *(f"Not judged. {reason}" for reason in lag.unjudged)]
+    return table(lag.joints, columns).drop_empty_columns(), [
+        *notes,
+        *(f"Not judged. {reason}" for reason in lag.unjudged),
+    ]
+
+
+MOST_ROWS, MOST_TRACES = 60, 6
+
+
+def _motion_sections(motion: Motion | None) -> list[Section]:
+    """Return the table of odd episodes, with what was looked at below it; nothing without a look at the motion."""
+    if motion is None:
+        return []
+    whole = [each for each in motion.found if len(each.episodes) == len(motion.rows)]
+    odd = {number: [each for each in motion.found if number in each.episodes] for number in motion.rows}
+    shown = [number for number, found in odd.items() if len(found) > len(whole)]
+    columns: Columns[int] = [
+        words("Episode", str),
+        figure("Rows", motion.rows.__getitem__),
+        words("What is odd in it", lambda number: "; ".join(each.title for each in odd[number] if each not in whole)),
+    ]
+    read = [check.reads for check in CHECKS if check.name in motion.checks]
+    notes = [f"In each episode: {each.title}." for each in whole]
+    notes.append(f"{len(shown):,} of {len(motion.rows):,} episodes have something odd of their own.")
+    notes += [f"The first {MOST_ROWS} are shown."] if len(shown) > MOST_ROWS else []
+    notes.append(f"Looked at: {'; '.join(read)}.")
+    notes += [_note_camera(camera) for camera in motion.cameras]
+    notes += [f"Not judged: {reason}." for reason in motion.unjudged]
+    return [Section("motion", "Episodes and their motion", table(shown[:MOST_ROWS], columns) if shown else None, notes)]
+
+
+def _note_camera(camera: CameraLag) -> str:
+    shown = f"{len(camera.episodes)} of" if camera.episodes else "none of"
+    lag = f"its lag behind {camera.against or 'the rows'} is shown by {shown} {camera.looked_at} episodes"
+    return f"{camera.camera}: {lag}."
+
+
+def _motion_plots(motion: Motion | None) -> Plots:
+    if motion is None:
+        return {}
+    made = [_rest_plot(motion.rests)] if motion.rests else []
+    made += [_trace_plot(each) for each in motion.traces[:MOST_TRACES]]
+    made += [_lag_plot(motion.cameras)] if motion.cameras else []
+    return {"motion": made} if made else {}
+
+
+def _rest_plot(rests: list[RestPoints]) -> charts.Plot:
+    data = []
+    for number, (name, wanted) in enumerate((("as the others", False), ("named above", True))):
+        points = list(_points(rests, wanted))
+        if points:
+            x, y = zip(*points, strict=True)
+            data.append(charts.points(name, x, y, charts.colour(number), symbol="line-ns-open", size=13))
+    names = charts.names_axis([each.joint for each in rests], **charts.DOWN)
+    axis = charts.axis("state less action at rest, in the joint's unit", zeroline=True)
+    layout = charts.layout(140 + 34 * len(rests), axis, names, legend=charts.LEGEND_ABOVE)
+    caption = "A mark for each episode. A servo that is calibrated like its leader rests near 0."
+    return charts.Plot("Where the joints rest, against their commands", caption, data, layout)
+
+
+def _points(rests: list[RestPoints], wanted: bool) -> Iterator[tuple[float, int]]:
+    for place, each in enumerate(rests):
+        for action, state, odd in zip(each.action, each.state, each.odd, strict=True):
+            if odd == wanted:
+                yield state - action, place
+
+
+def _trace_plot(trace: Trace) -> charts.Plot:
+    x = list(range(trace.first, trace.first + len(trace.values)))
+    data = [charts.line(trace.name, x, trace.values, charts.colour(1), points=4)]
+    layout = charts.layout(280, charts.axis(f"frame of episode {trace.episode}"), charts.axis("value"))
+    return charts.Plot(f"{trace.name} in episode {trace.episode}", "The values as they are recorded.", data, layout)
+
+
+def _lag_plot(cameras: list[CameraLag]) -> charts.Plot:
+    data = [
+        charts.line(_name_lag(camera), camera.lags_s, camera.correlation, charts.colour(number))
+        for number, camera in enumerate(cameras)
+    ]
+    x, y = charts.axis("seconds by which the images are behind"), charts.axis("correlation")
+    layout = charts.layout(300, x, y, shapes=[charts.dashed_line(0.0)], legend=charts.LEGEND_ABOVE)
+    caption = "The change of the images against the speed of the joints, or another camera's. A peak at 0: no lag."
+    return charts.Plot("Images against rows in time", caption, data, layout)
+
+
+def _name_lag(lag: CameraLag) -> str:
+    return lag.camera if lag.against is None else f"{lag.camera} behind {lag.against}"
