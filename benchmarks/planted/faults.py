@@ -12,7 +12,7 @@ from torch import Tensor
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 Plant = Callable[[Patches, PolicySubject, dict[str, Any]], None]

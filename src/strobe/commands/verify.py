@@ -131,7 +131,7 @@ def study(config: VerifyConfig, live: Live) -> Studied:
     from strobe.core.studies.verify_outputs import verify_recipe
     from strobe.core.subjects.callable_subject import CallableSubject
     from strobe.core.treatments.recipe import load, recipe_guards
-    from strobe.lerobot.policies.options import require_policy
+    from strobe.lerobot.config_fields import require_policy
     from strobe.lerobot.verify import verify
 
     assert config.recipe is not None  # checked when it was read

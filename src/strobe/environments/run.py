@@ -42,7 +42,7 @@ from strobe.environments.sides import (
     passes,
     training,
 )
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 
 # Chunks as long as which these take, roughly, for each side but the first.
 PASS_CALLS, STEP_CALLS = 6, 10

@@ -102,7 +102,7 @@ def study(config: ExportConfig, live: Live) -> Studied:
     from strobe.core.report import verify as shown
     from strobe.core.treatments.treatment import Variant
     from strobe.export import folder
-    from strobe.lerobot.policies.options import require_policy
+    from strobe.lerobot.config_fields import require_policy
 
     require(config.format)
     assert config.to is not None  # checked when it was read
@@ -130,7 +130,7 @@ def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Li
     """Compare the export in ``folder`` with the baseline. Raises UserError."""
     from strobe.core.measure.guard import Guards
     from strobe.export import verify as study_of
-    from strobe.lerobot.policies.options import require_policy
+    from strobe.lerobot.config_fields import require_policy
 
     export = study_of.Export(folder, split_recipe_treatments(config.recipe)[0])
     return study_of.verify_export(require_policy(subject), export, Guards.parse(config.guard), live, **config.effort)

@@ -26,7 +26,7 @@ from strobe.export.carried.policy import MANIFEST, describe_damage, describe_hid
 from strobe.export.formats import FORMATS
 from strobe.export.prompt import is_form
 from strobe.export.whole import preprocessed_tensors, split
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines.backends import disable_telemetry
 

@@ -36,7 +36,7 @@ from strobe.ladder.results import OptimizeResult
 from strobe.ladder.runner import ActionGuard, judge_variants
 from strobe.ladder.settings import Climbing
 from strobe.ladder.trial import Climber, describe_action_change, judge_try, run_rungs
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
 NO_EPISODES = "no episodes show its success"

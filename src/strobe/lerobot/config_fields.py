@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
@@ -16,16 +16,24 @@ from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import find_family, known_families
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Phase, Subject
+from strobe.core.treatments import treatment
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import ANY_PHASE, FOR_INFERENCE, FOR_TRAINING, Spec, Treatment, Undo
 from strobe.core.treatments.words import LIVE
-from strobe.lerobot.policies.options import require_policy
 from strobe.lerobot.sampling import denoising_steps, steps_field
+
+if TYPE_CHECKING:
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 # What a policy sizes its queue of actions by, in `reset`.
 QUEUED = "n_action_steps"
 # ACT's average of all chunks that have an action for the tick (Zhao et al. 2023, algorithm 2); None for no average.
 ENSEMBLED = "temporal_ensemble_coeff"
+
+
+def require_policy(subject: Subject) -> PolicySubject:
+    """Return ``subject`` if it is a policy; raises UserError if not."""
+    return cast("PolicySubject", treatment.require_policy(subject))  # the only acting subjects that Strobe makes
 
 
 @dataclass

@@ -12,7 +12,6 @@ arguments after -- are those of lerobot-rollout, and may name the policy.
 
 Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
-  strobe preflight --policy.path=FOLDER --dataset.root=DATA --env.type=metaworld --env.task=push-v3
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
 
 More:
@@ -48,6 +47,7 @@ Exit code: 0 if no check found a mismatch; 1 if one did, or if the policy predic
 holding still ("Unclear"); 2 for wrong input.
 
 Further examples:
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --env.type=metaworld --env.task=push-v3
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --fix=fixed
   strobe preflight --dataset.root=DATA
@@ -75,6 +75,7 @@ from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_over
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
+    from strobe.contract.results import Contract
     from strobe.preflight.lag import PolicyRun
     from strobe.preflight.results.preflight import PreflightResult
 else:
@@ -155,9 +156,7 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     from strobe.preflight.run import Preflight, preflight, preflight_of_data
     from strobe.preflight.wiring import checkpoint, of_run
 
-    if config.env is not None:
-        with importing(announced=True):
-            realise(config)
+    contract = _compare_simulator(config, live)  # first, so that a simulator that cannot be started costs nothing
     policy, theirs, robot = config.subject, config.theirs, None
     given = [format_argument(*pair) for pair in pairs(theirs or [])]
     if theirs is not None:
@@ -173,7 +172,7 @@ def study(config: PreflightConfig, live: Live) -> Studied:
         result = preflight_of_data(
             config.dataset.root, config.fix_data, config.dataset.episodes, decode=config.decode, progress=live.progress
         )
-        return _make_study(result, config, live)
+        return _make_study(result, config, contract)
     settings = of_run.parse_settings([*policy.overrides, *of_run.policy_flags(given)])
     folder = checkpoint.checkpoint_folder(policy.path)
     run = read_run(config.rollout) if config.rollout is not None else None
@@ -184,15 +183,22 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         _look_at_frames(result, config, run, live)
-    return _make_study(result, config, live)
+    return _make_study(result, config, contract)
 
 
-def _make_study(result: PreflightResult, config: PreflightConfig, live: Live) -> Studied:
-    if config.env is not None and config.dataset.root is not None:
+def _compare_simulator(config: PreflightConfig, live: Live) -> Contract | None:
+    if config.env is None or config.dataset.root is None:
+        return None
+    with importing(announced=True):
+        realise(config)
         from strobe.contract.compare import compare
 
-        live.stage(f"comparing {config.env.type} with the data set")
-        result.contract = compare(config.env, config.dataset.root, config.rename_map, config.dataset.episodes)
+    live.stage(f"comparing {config.env.type} with the data set")
+    return compare(config.env, config.dataset.root, config.rename_map, config.dataset.episodes)
+
+
+def _make_study(result: PreflightResult, config: PreflightConfig, contract: Contract | None) -> Studied:
+    result.contract = contract
     options = {"policy": config.subject, **flag_values(config), "lerobot-rollout": config.theirs}
     return Studied(
         result,

@@ -26,7 +26,7 @@ from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline.sections import recording, section
 from strobe.core.treatments.switch import Switch, entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 from strobe.vision.model_subject import ModelSubject
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
 from strobe.core.treatments.words import BATCH_NORM, FORMS
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.quiet import quiet
 

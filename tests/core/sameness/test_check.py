@@ -20,7 +20,7 @@ from strobe.core.sameness.visits import describe, plan
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
-from strobe.lerobot.policies.options import require_policy
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_inputs import TrimmedPadding
 

@@ -80,7 +80,7 @@ def _count_images(read: Recording, camera: str, episode: int, rows: int) -> int:
     row = read.episodes[episode]
     if f"videos/{camera}/to_timestamp" not in row:
         return rows
-    begin, end = (float(row[f"videos/{camera}/{end}_timestamp"]) for end in ("from", "to"))
+    begin, end = (float(row[f"videos/{camera}/{end}"]) for end in ("from_timestamp", "to_timestamp"))
     return round((end - begin) * read.fps)
 
 

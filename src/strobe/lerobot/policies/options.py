@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.core.errors import UserError
 from strobe.core.json_text import parse_json
 
 if TYPE_CHECKING:
     import torch
-
-    from strobe.core.subjects.subject import Subject
-    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 Size = Literal["full", "tiny"]
 
@@ -179,10 +176,3 @@ def find_device(subject: PolicyOptions | ModelOptions | FactoryOptions, named: s
         return device(named or "cpu")
     chosen = auto_select_torch_device()
     return chosen if chosen.type == "cpu" or subject.type else None
-
-
-def require_policy(subject: Subject) -> PolicySubject:
-    """Return ``subject`` if it is a policy; raises UserError if not."""
-    from strobe.core.treatments import treatment
-
-    return cast("PolicySubject", treatment.require_policy(subject))  # the only acting subjects that Strobe makes

@@ -294,7 +294,7 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
         figure("Recording (ticks)", lambda joint: joint.recorded, "{:.1f}".format),
         figure("95 % CI", lambda joint: joint.interval, lambda ends: f"{ends.low:.1f} to {ends.high:.1f}"),
         figure("Episodes", lambda joint: joint.episodes or None, str),
-        figure("Run (ticks)", lambda joint: joint.run if lag.run else None, "{:.1f}".format),
+        *([figure("Run (ticks)", lambda joint: joint.run, "{:.1f}".format)] if lag.run else []),
     ]
     notes = []
     if lag.run and lag.run_fps and lag.run_fps != lag.fps:
@@ -306,7 +306,7 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     ]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
-    return table(lag.joints, columns).drop_empty_columns(), [
+    return table(lag.joints, columns), [
         *notes,
         *(f"Not judged. {reason}" for reason in lag.unjudged),
     ]

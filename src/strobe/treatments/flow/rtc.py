@@ -24,8 +24,8 @@ from strobe.core.timeline import section
 from strobe.core.treatments.patch import Patches, replaced_method
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.families.flow_parts import RTC_STEP
-from strobe.lerobot.policies.options import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 

@@ -38,8 +38,8 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
-from strobe.lerobot.policies.options import require_policy
 from strobe.lerobot.sampling import Flow, Graphs
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import capability, is_flow
