@@ -51,10 +51,11 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.episodes import CandidateError, Episodes
+from strobe.lerobot.config_fields import require_policy
 from strobe.lerobot.envs.environments import choose_opengl
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.options import PolicyOptions, require_policy
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 TASK, TICKS, FIRST_SEED = "button-press-topdown-v3", 120, 1000  # recorded are the seeds from 0 on
