@@ -71,9 +71,7 @@ def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht
     check(made.PUSHT, plant, pusht)
 
 
-@pytest.mark.slow(
-    "a gripper, and an order of the state that starts show; the benchmark plants the others", each_change=True
-)
+@pytest.mark.slow("a gripper, and an order of the state that starts show; the benchmark plants the others")
 @pytest.mark.parametrize("plant", [each for each in (*made.twins(made.STATES), *made.plants(made.STATES))
                                    if each.name in OF_ARMS], ids=title)  # fmt: skip
 def test_of_an_arm_the_planted_convention_is_named_and_no_other(plant: Any, arm: Looked) -> None:

@@ -79,7 +79,7 @@ def read_answer(result: Any) -> tuple[TrainedOn, set[str], str]:
     return result.training.trained_on, rules(advise(result)) & OURS, markdown.render(document(result))
 
 
-@pytest.mark.slow("three trainings: LeRobot's own resume", each_change=True)
+@pytest.mark.slow("three trainings: LeRobot's own resume")
 def test_a_run_that_continues_on_other_data_has_the_statistics_of_the_first(data, checkpoint, tmp_path):
     sound, unwanted, page = continue_training(checkpoint)
     assert (sound.statistics_off, unwanted) == ({}, set())

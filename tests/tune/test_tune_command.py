@@ -16,7 +16,7 @@ ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", 
 PLAYS = [*ACTS, "--env.type=pusht", "--env.episode_length=8", "--threads=1"]
 
 
-@pytest.mark.slow("a run that is killed, and goes on", each_change=True)
+@pytest.mark.slow("a run that is killed, and goes on")
 def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,7 +88,7 @@ def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
         assert words in out
 
 
-@pytest.mark.slow("a comparison from flags to report", each_change=True)
+@pytest.mark.slow("a comparison from flags to report")
 def test_compare_other_settings_and_the_same_twice(tmp_path):
     code = run(
         "compare", "--policy.type=pi05", *TINY, f"--output_dir={tmp_path}",

@@ -24,7 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow("imports LeRobot and builds the policy that ships", each_change=True)
+@pytest.mark.slow("imports LeRobot and builds the policy that ships")
 def test_lerobot_loads_it_and_its_weights_are_small():
     from lerobot.policies.act.modeling_act import ACTPolicy
     from lerobot.policies.factory import make_pre_post_processors
