@@ -66,6 +66,7 @@ def title(plant: Any) -> str:
     return plant.name
 
 
+@pytest.mark.slow("the first of them records the set and plays it in the simulator", each_change=True)
 @pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=title)
 def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht: Looked) -> None:
     check(made.PUSHT, plant, pusht)
