@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.core.errors import UserError
+from strobe.servers.protocols import connect
 from strobe.servers.protocols.connect import check_url, require_packages
 from strobe.servers.protocols.openpi import decode, encode
 
@@ -150,3 +151,9 @@ def test_a_missing_package_is_named_with_its_extra(url: str, module: str, name: 
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{name}: pip install '.*\[remote\]'"):
         require_packages(url)
+
+
+def test_without_strobe_zoo_an_address_of_gr00t_names_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connect, "entry_points", lambda **_: ())
+    with pytest.raises(UserError, match="strobe-zoo, which speaks GR00T's protocol, is not installed: pip install"):
+        require_packages("tcp://a:1")

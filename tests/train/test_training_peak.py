@@ -16,7 +16,7 @@ from strobe.train.watch import TrainingWatch
 
 def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
     card = made_up.cards[1]
-    tracker: Any = SimpleNamespace(metrics={"loss": SimpleNamespace(val=1.0)})
+    tracker: Any = SimpleNamespace(metrics={name: SimpleNamespace(val=1.0) for name in ("loss", "lr")})
 
     def measured_peak(updates: list[int], between: list[int], before: int = 0) -> int | None:
         watch = TrainingWatch()

@@ -40,10 +40,8 @@ HORIZON = 4  # ticks of a motion
 UNIT = float(np.log(3))  # logarithm of the least ratio of two units, and of what starts and motions may differ by
 ALIKE = float(np.log(1.6))  # two motions of one convention, as the logarithm of their ratio
 STILL = 0.05  # σ of the recording: an action that moves less is constant
-TIED, TOWARDS = (
-    0.5,
-    -0.3,
-)  # correlation of a gripper's place; change of a state per distance, where actions are positions
+TIED = 0.5  # correlation of a gripper's place with its action
+TOWARDS = -0.3  # change of a state for its distance from where it was, where actions are positions
 OWN, UNSURE, LEFT = 0.3, 0.2, 0.7  # largest error of a factor in the recording, standard error, share left over
 
 
@@ -165,16 +163,16 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
     whole, low, high = np.concatenate(recorded.states), theirs.min(axis=0), theirs.max(axis=0)
     room = ROOM[0] * np.ptp(whole, axis=0) + ROOM[1] * abs(whole).max(axis=0) + 1e-6
 
-    def outside(starts: np.ndarray) -> np.ndarray:
+    def is_outside(starts: np.ndarray) -> np.ndarray:
         return ((starts < low - room) | (starts > high + room)).mean(axis=0) > 0.5
 
-    far, usual, middle = outside(here), np.median(theirs, axis=0), np.median(here, axis=0)
+    far, usual, middle = is_outside(here), np.median(theirs, axis=0), np.median(here, axis=0)
     if not far.any():
         return _check("agrees", "starts", STATE, f"{len(here)} starts as in the data set"), states
     words = "; ".join(f"{names[at]} {middle[at]:.4g}, in the data set {low[at]:.4g} to {high[at]:.4g}"
                       for at in np.flatnonzero(far))  # fmt: skip
     order = linear_sum_assignment(np.minimum(abs(middle - usual[:, None]) / room[:, None], 1e6))[1]
-    if far.sum() > 1 and not outside(here[:, order]).any():
+    if far.sum() > 1 and not is_outside(here[:, order]).any():
         words += "; all fit in another order"
         return _check("differs", "state order", STATE, words), [each[:, order] for each in states]
     rows = [make_rows(recorded.states, recorded.actions), make_rows(states, seen.actions)]

@@ -13,6 +13,7 @@ from strobe.core.report.document import Columns, Section, listing, words
 from strobe.core.report.frame import pick_flags
 from strobe.core.results.answer import Answer
 from strobe.core.results.finding import Finding, good, info, warning
+from strobe.core.runs.contents import contents
 
 SELDOM = 0.05  # success rate up to which the simulator is in doubt
 NEEDED: set[CheckKind] = {"starts", "action scale"}  # without them, no wiring is called sound
@@ -101,7 +102,7 @@ def seldom_succeeds(answer: Answer, _: Thresholds) -> Iterator[Finding]:
 def _find_training_set(policy: Path) -> str:
     """Return the folder that a checkpoint's train_config.json names, if it is there; else a word for it."""
     try:
-        root = parse_json((policy / "train_config.json").read_text(encoding="utf-8"))["dataset"]["root"]
+        root = parse_json(contents(policy / "train_config.json"))["dataset"]["root"]
         return shlex.quote(root) if Path(root).is_dir() else "DATA"
     except (OSError, ValueError, KeyError, TypeError):
         return "DATA"

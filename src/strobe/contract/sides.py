@@ -16,7 +16,7 @@ from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.frames import ImageReader, task_names
 from strobe.lerobot.datasets.numbers import ACTION, STATE, read_numbers
 from strobe.lerobot.envs.environments import Observation
-from strobe.lerobot.envs.seldom_rendered import RandomEpisodes
+from strobe.lerobot.envs.seldom_rendered import PlayedEpisodes
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
@@ -27,7 +27,7 @@ EPISODES = 200  # most episodes of the training set
 
 @dataclass(frozen=True)
 class Side:
-    """What a policy sees at the start of episodes, and what actions do.
+    """One side: the images and states at the start of episodes, and the actions with the states that follow.
 
     Args:
         tasks: in words.
@@ -80,7 +80,7 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
     taken = env.features.get(ACTION)
     fits = taken is not None and taken.shape == recorded.bounds.shape[1:]
     actions = [recorded.actions[at][:TICKS] for at in chosen] if fits else []
-    episodes = RandomEpisodes(env, None, len(actions) or STARTS, TICKS if actions else 1, 0, actions)
+    episodes = PlayedEpisodes(env, None, len(actions) or STARTS, TICKS if actions else 1, 0, actions)
     runs = [[_observe(tick, rename) for tick in run] for run in episodes.runs({0})]
     cameras = [name for name, value in runs[0][0].items() if value.ndim == 3]
     return Side(

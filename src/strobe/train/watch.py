@@ -292,7 +292,7 @@ class TrainingWatch(Instrument):
         output = self.counted.run(step, self.compiles, lambda: inner(tracker, policy, *args, **kwargs))
         if self._step is not None:
             self.losses.append(tracker.metrics["loss"].val)
-            self.inputs.rate = tracker.metrics["lr"].val if "lr" in tracker.metrics else None
+            self.inputs.rate = tracker.metrics["lr"].val
             self._record_communication(policy)
         self._open(figures.LOGGING)
         return output

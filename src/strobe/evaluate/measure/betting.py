@@ -64,7 +64,7 @@ def log_capital_after_each(gains: ArrayLike) -> NDArray[np.float64]:
 
 
 def gains_above(differences: ArrayLike, claim: float) -> NDArray[np.float64]:
-    """What a bet of 1 gains in each pair that says "the mean of the differences is above ``claim``".
+    """Gain in each pair of a bet of 1 that the mean of the differences is above ``claim``.
 
     Args:
         differences: of two scores in [0, 1], so in [−1, 1].

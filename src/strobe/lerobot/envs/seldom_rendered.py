@@ -167,13 +167,13 @@ def _observations(policy: PreTrainedPolicy) -> int:
     return max(getattr(config, "n_obs_steps", None) or 1, 1 - min(deltas), *held, 1)
 
 
-# Episodes with random actions, from which a policy's observations are taken: few of their images are read.
+# Episodes from which a policy's observations are taken: few of their images are read.
 
 Tick = environments.Observation  # as LeRobot's processors of the environment hand it to the policy's
 
 
-class RandomEpisodes:
-    """A few episodes, played again when images are requested that were not drawn.
+class PlayedEpisodes:
+    """A few episodes with random or given actions, played again when images are requested that were not drawn.
 
     Drawing is most of an episode's cost, and few of its images are read. If the simulator is not known to draw
     observations only, all images are drawn at once.
@@ -235,8 +235,9 @@ class RandomEpisodes:
                             tick: Tick = preprocess_observation(raw)
                             tick["task"] = environments.environment_tasks(vector)
                             runs[-1].append(to_policy(tick))
-                            action = vector.action_space.sample()
-                            if self._actions:
+                            if not self._actions:
+                                action = vector.action_space.sample()
+                            else:
                                 left = self._actions[episode][looks.tick : looks.tick + 1]
                                 if np.any(over) or not len(left):
                                     break

@@ -21,7 +21,7 @@ from strobe.core.families.registry import find_family
 from strobe.core.subjects.check_inputs import COUNT, Checks
 from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, digest
 from strobe.lerobot.datasets.recording import dimension_names
-from strobe.lerobot.envs.seldom_rendered import RandomEpisodes
+from strobe.lerobot.envs.seldom_rendered import PlayedEpisodes
 from strobe.lerobot.policies import synthesis
 from strobe.lerobot.policies.dataset_frames import DatasetFrames
 from strobe.lerobot.policies.varied_checks import SHARE, blend_observations
@@ -122,7 +122,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     and checks the episodes are played again. Raises UserError if the environment cannot be started.
     """
     each = max(-(-COUNT // EPISODES), 1)  # observations of an episode
-    episodes = RandomEpisodes(env, config, EPISODES, each * STRIDE + config.n_obs_steps, seed)
+    episodes = PlayedEpisodes(env, config, EPISODES, each * STRIDE + config.n_obs_steps, seed)
     places = [(episode, STRIDE * number) for number in range(each) for episode in range(EPISODES)]
 
     def runs(count: int, beyond: int = 0) -> list[list[Observation]]:

@@ -48,6 +48,11 @@ def require_packages(url: str) -> str:
             import_module(module)
         except ImportError:
             raise UserError(f"a server at {scheme}:// needs the package {package}: {install('remote')}") from None
+    if scheme == "tcp" and not entry_points(group=GROUP, name=scheme):
+        raise UserError(
+            "strobe-zoo, which speaks GR00T's protocol, is not installed: pip install ./packages/strobe_zoo in "
+            "Strobe's repository"
+        )
     return scheme
 
 
@@ -63,12 +68,7 @@ def connect(url: str, timeout_s: float, policy: ServedPolicy | None = None) -> W
     """
     scheme = require_packages(url)
     if scheme == "tcp":
-        if not (brought := entry_points(group=GROUP, name=scheme)):
-            raise UserError(
-                "strobe-zoo, which speaks GR00T's protocol, is not installed: pip install ./packages/strobe_zoo in "
-                "Strobe's repository"
-            )
-        return next(iter(brought)).load()(url, timeout_s)
+        return next(iter(entry_points(group=GROUP, name=scheme))).load()(url, timeout_s)
     if scheme == "grpc":
         from strobe.servers.protocols.lerobot import LerobotWire
 
