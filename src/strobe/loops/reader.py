@@ -242,7 +242,7 @@ class _Calls:
                     self._merges += 1
                     if (call := self.pending) is not None:
                         self._observed_by_chunk[self._merges] = call.observed_ns
-                        call.length = call.length or event.length
+                        call.length, call.chunk = call.length or event.length, self._merges
                         call.merge(event.at, event.delay, event.executed, event.after)
                         self.calls.append(call)
                     self.pending = None
@@ -257,7 +257,7 @@ class _Calls:
                         self._observed = self._observed_by_chunk.get(event.chunk) if guided else None
                     elif start is not None and _is_call(self.header, event):
                         self._observed, length = start, self._length if self._depth is None else self._depth + 1
-                        self.calls.append(Call(event.start, event.end, length))
+                        self.calls.append(Call(event.start, event.end, length, observed_ns=start, chunk=event.chunk))
                 case events.ActionReady(ready=sent):
                     ready.append((bool(sent), self._depth, self._observed if sent else None))
         return ready

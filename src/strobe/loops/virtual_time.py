@@ -199,7 +199,7 @@ class _Loop:
                     if action is not None:
                         behind = self.observed if setting.is_guided else None
                         if inputs.real:
-                            played.actions.append(Action(self.chunk, action.tolist(), joined))
+                            played.actions.append(Action(self.chunk, action.tolist(), joined, start))
                         joined = True
                         interpolator.add(action.cpu())
                 left = self.queue.remaining() if self.queue is not None else actions_left(inputs.policy)
@@ -234,7 +234,8 @@ class _Loop:
         self.options.on_call(self._calls)
         self.chunk, self.observed = self.chunk + 1, start
         at = round(self.now)
-        self.played.calls.append(Call(at, at + waited, actions_left(inputs.policy) + 1))
+        length = actions_left(inputs.policy) + 1
+        self.played.calls.append(Call(at, at + waited, length, observed_ns=start, chunk=self.chunk))
         return action, waited
 
     def predicting(self) -> contextlib.AbstractContextManager[object]:
@@ -272,5 +273,6 @@ class _Loop:
         if call is None or self.over:
             return
         self.observed = call.observed_ns
+        call.chunk = self.chunk
         call.merge(round(self.now), delay, executed, queue.remaining())
         self.played.calls.append(call)

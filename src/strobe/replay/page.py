@@ -20,6 +20,7 @@ from strobe.replay.results import (
     figure_words,
     starved_chance_text,
 )
+from strobe.seams import report as seams
 
 TITLES = {"recorded": "Recorded", "as it was": "Replayed", "as asked": "Your settings", "ideal loop": "Ideal loop"}
 COLOURS = {
@@ -105,6 +106,7 @@ def _sections(result: ReplayResult) -> list[Section]:
                 "of the run."
             )
         shown.append(Section("jumps", "Jumps between chunks", jumps, text))
+    shown += seams.sections(result.causes)
     least = "No threshold is large enough: calls take too long for these chunks at this rate."
     if result.least_threshold is not None:
         least = f"With {result.least_threshold} {starved_chance_text(result.starves_chance)}."
@@ -153,8 +155,8 @@ def _jumps(columns: Sequence[Replayed]) -> Table | None:
         return None
     of = [{jump.joint: jump for jump in column.jumps} for column in columns]
     rows = [Row([joint, *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
-    seams = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
-    rows.append(Row(["seams", *(f"{number:,}" if number else None for number in seams)], "other"))
+    counts = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
+    rows.append(Row(["seams", *(f"{number:,}" if number else None for number in counts)], "other"))
     return Table(_columns("Joint", columns), rows).drop_empty_columns()
 
 

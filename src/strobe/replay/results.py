@@ -15,6 +15,7 @@ from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite, many, mapping, optional
 from strobe.loops.results.motion import Jump
 from strobe.loops.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
+from strobe.seams.results import SeamCauses
 
 ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
 
@@ -123,6 +124,7 @@ class ReplayResult(Answer):
     )
     delay: int | None = optional("actions that cover 95 % of the calls after the first")
     policy: PolicyCalls | None = optional("the policy's calls; None if no policy was run")
+    causes: SeamCauses | None = optional("the recorded jumps by cause; None if no joint jumps, or no policy was run")
 
     @property
     def subject_name(self) -> str:

@@ -36,6 +36,7 @@ from strobe.replay.columns import (
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
 from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting
+from strobe.seams.look import split_seams
 from strobe.version import __version__
 
 FEWEST = 20  # calls that are judged
@@ -145,6 +146,14 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
             if least is not None:
                 least, result.starves_chance = smallest_threshold(searched, latencies, seconds, least)
             result.least_threshold = least
+        if (
+            policies.own is not None
+            and policies.observations is not None
+            and jumping(result, options.seam_jump).recorded
+        ):
+            options.stage("splitting the jumps between chunks by cause")
+            joints = result.columns[0].seams
+            result.causes = split_seams(run, policies.own.inputs, policies.observations.times, joints, options.tell)
     except KeyboardInterrupt:
         if len(result.columns) < 2:
             raise

@@ -59,6 +59,7 @@ class Call:
         executed: actions that the robot took from the queue meanwhile.
         after: actions in the queue afterwards.
         observed_ns: start of the tick whose observation it was given.
+        chunk: number of its chunk, as of `Action`.
     """
 
     start_ns: int
@@ -69,6 +70,7 @@ class Call:
     executed: int | None = None
     after: int | None = None
     observed_ns: int | None = None
+    chunk: int | None = None
 
     @property
     def ms(self) -> float:

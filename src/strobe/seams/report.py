@@ -1,0 +1,113 @@
+"""The causes of jumps between chunks on the page of `strobe replay`, and the finding that names one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.core.report.document import Columns, Section, figure, listing, words
+from strobe.core.results.data import Interval
+from strobe.core.results.finding import Finding, warning
+from strobe.seams.results import Cause, CauseName, RemedyName, SeamCauses
+
+LABELS: dict[CauseName, str] = {
+    "noise": "each call draws noise of its own",
+    "observation": "the observation has changed since the last call",
+    "arm": "the arm is behind its commands",
+    "count": "the engine skips other actions than those that were executed",
+    "step": "the ordinary step",
+}
+TITLES: dict[CauseName, str] = {
+    "noise": "Chunks do not meet because each call draws noise of its own",
+    "observation": "Chunks do not meet because the observation has changed since the last call",
+    "arm": "Chunks do not meet because they begin where the arm is, behind its commands",
+    "count": "Chunks do not meet because the engine skips other actions than those that were executed",
+    "step": "The arm moves as far from chunk to chunk as inside a chunk",
+}
+ADVICE: dict[CauseName, str] = {
+    "noise": "Replay the run with --inference.type=rtc, which guides each chunk to continue the last one, with more "
+    "denoising steps, or with a higher --policy.n_action_steps, which makes fewer seams.",
+    "observation": "Replay the run with a lower --policy.n_action_steps, so that calls lie closer together. A faster "
+    "policy (--latency=x0.5) helps where calls wait for each other.",
+    "arm": "Replay the run with --inference.type=rtc, which continues the last chunk. Servos with a higher gain are "
+    "less behind. An engine of your own can begin each chunk at the action nearest to the last command.",
+    "count": "Replay the run with --rtc_version=4454: LeRobot's pull request 4454 counts the executed actions. Or make "
+    "the loop hold its --fps.",
+    "step": "",
+}
+REMEDIES: dict[RemedyName, str] = {
+    "none": "as recorded",
+    "counted": "chunks that begin after the executed actions",
+    "aligned": "chunks that begin at the action nearest to the next step",
+    "same noise": "the same noise in each call",
+}
+
+
+def _share(cause: Cause) -> str:
+    return f"{100 * cause.share:.0f} %{_ends(cause.interval)}"
+
+
+def _ends(interval: Interval | None) -> str:
+    return f" [{100 * interval.low:.0f}, {100 * interval.high:.0f}]" if interval is not None else ""
+
+
+COLUMNS: Columns[Cause] = [
+    words("Cause", lambda cause: LABELS[cause.name]),
+    figure("Share of the jumps", lambda cause: cause, _share),
+]
+
+
+def sections(causes: SeamCauses | None) -> list[Section]:
+    """Return the table of causes; none where no jump was split."""
+    if causes is None:
+        return []
+    remedies = [f"{REMEDIES[each.name]} {each.jump:.1f}" for each in causes.remedies]
+    text = (
+        f"{causes.seams} seams between recorded chunks, split by calls of the policy on the recorded observations. "
+        "Shares sum to 100 %; one below 0 makes the jumps smaller. Brackets are 95 % intervals over seams. "
+    )
+    if causes.draws > 1:
+        text += f"{causes.draws} calls on each observation tell what noise does. "
+    if causes.guided:
+        text += "Real-Time Chunking guided the recorded chunks: what its guidance did is a part of the noise. "
+    if remedies:
+        text += f"Jumps in ordinary steps (median): {', '.join(remedies)}. "
+    text += f"{causes.back} jumps go back along the path, {causes.off} leave it to a side."
+    if causes.left_out:
+        text += f" {causes.left_out} more seams have no recorded observation."
+    if causes.not_judged is not None:
+        text = f"Not judged: {causes.not_judged}."
+    return listing("causes", "Why chunks do not meet", causes.causes, COLUMNS, text)
+
+
+def findings(causes: SeamCauses | None) -> Iterator[Finding]:
+    """Yield the cause of most of the jumps, where the interval shows it."""
+    cause = causes.named if causes is not None else None
+    if causes is None or cause is None:
+        return
+    seen = {
+        "noise": f"is how far single calls lie from the mean of {causes.draws} calls on the same observation.",
+        "observation": "is what the newer observation changes. The observations of two chunks lie "
+        f"{causes.age_s or 0:.2f} s apart (median).",
+        "arm": "goes away if the policy is given the last command in place of the arm's position." + _behind(causes),
+        "count": f"is the engine's count: a chunk begins {causes.miscounted or 0:+.0f} actions from the next one to "
+        "execute (median).",
+        "step": "",
+    }[cause.name]
+    seen = f"Of the jumps at {causes.seams} seams, {_share(cause)} {seen}"
+    jumps = {each.name: each.jump for each in causes.remedies}
+    remedy: RemedyName | None = {"noise": "same noise", "arm": "aligned", "count": "counted"}.get(cause.name)  # type: ignore[assignment]
+    if remedy in jumps:
+        seen += f" With {REMEDIES[remedy]}, a jump has {jumps[remedy]:.1f} ordinary steps, not {jumps['none']:.1f}."
+    yield warning(
+        rule="seam-cause",
+        title=TITLES[cause.name],
+        found=seen,
+        why="Each jump is split by calls of the policy on the recorded observations, each changed in one thing.",
+        do=ADVICE[cause.name],
+    )
+
+
+def _behind(causes: SeamCauses) -> str:
+    if causes.behind is None:
+        return ""
+    return f" {causes.behind_joint} is {causes.behind:.3g} behind its command when a chunk is asked for (median)."
