@@ -6,7 +6,7 @@ latencies, and LeRobot's own inference engine, queue and latency tracker. RUN is
 It compares the recording with three replays. The first has the recorded settings, and checks the replay itself. The
 second has the settings that you give by lerobot-rollout's own flags. The third is an ideal loop, whose calls take no
 time and whose ticks are never late. A fault that the ideal loop shows too is the policy's. The report names the
-smallest queue threshold that does not starve the robot.
+smallest queue threshold that does not starve the robot. If the run jumps from chunk to chunk, it says why.
 
 Examples:
   strobe replay RUN --inference.queue_threshold=40 --fps=20

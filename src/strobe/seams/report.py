@@ -9,6 +9,7 @@ from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding, warning
 from strobe.seams.results import Cause, CauseName, RemedyName, SeamCauses
 
+TITLE = "Why chunks do not meet"
 LABELS: dict[CauseName, str] = {
     "noise": "each call draws noise of its own",
     "observation": "the observation has changed since the last call",
@@ -75,8 +76,8 @@ def sections(causes: SeamCauses | None) -> list[Section]:
     if causes.left_out:
         text += f" {causes.left_out} more seams have no recorded observation."
     if causes.not_judged is not None:
-        text = f"Not judged: {causes.not_judged}."
-    return listing("causes", "Why chunks do not meet", causes.causes, COLUMNS, text)
+        return [Section("causes", TITLE, None, [f"Not judged: {causes.not_judged}."])]
+    return listing("causes", TITLE, causes.causes, COLUMNS, text)
 
 
 def findings(causes: SeamCauses | None) -> Iterator[Finding]:
