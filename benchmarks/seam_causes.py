@@ -242,7 +242,7 @@ def main() -> None:
         for seed in range(runs):
             jumps, causes = judge(plant, seed)
             jumped += jumps
-            named = causes.named if causes is not None else None
+            named = causes.main_cause if causes is not None else None
             right += named is not None and named.name in plant.causes
             wrong += named is not None and named.name not in plant.causes
             silent += jumps and named is None

@@ -12,7 +12,8 @@ SOURCES = ROOT / "src" / "strobe"
 ROOMS = (
     "core/report", "core/findings", "core/cli", "core/measure", "core/studies", "budget", "commands", "dataloader",
     "doctor", "environments", "evaluate", "history", "ladder", "lerobot/flags", "preflight", "rehearse/command.py",
-    "replay", "rollout", "seams", "servers", "simulators/record_command.py", "sweep", "traces", "train", "trials", "tune",
+    "replay", "rollout", "seams", "servers", "simulators/record_command.py", "sweep", "traces", "train", "trials",
+    "tune",
 )  # fmt: skip
 LIST = ROOT / "docs" / "benchmarks.md"
 HEADING = "## Every rate that is promised"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +79,7 @@ def split_seams(
     done = chosen[: len(parts)]
     result.age_s = float(np.median([seam.new_at - seam.old_at for seam in done])) / 1e9
     result.miscounted = float(np.median([seam.begun - seam.executed for seam in done]))
-    away = ticks.behind([seam.new_at for seam in done])
+    away = ticks.measure_lag([seam.new_at for seam in done])
     if away is not None:
         worst = int(np.argmax(np.divide(away, steps, out=np.zeros_like(away), where=steps > 0)))
         result.behind, result.behind_joint = float(away[worst]), joints[worst].joint
@@ -114,7 +113,7 @@ class _Ticks:
                 return dict(zip(self.joints, tick.commanded, strict=False))
         return {}
 
-    def behind(self, observed: Sequence[int]) -> Array | None:
+    def measure_lag(self, observed: Sequence[int]) -> Array | None:
         """Return how far each joint was from its latest command at ticks that begin then, median; None if unknown."""
         away = []
         for at in observed:
@@ -170,15 +169,15 @@ class Chunks:
         If they do not differ, one draw is enough from then on.
         """
         chunks = self.chunks(moments)
-        if not _alike(chunks[0], self._call([self._batch(self.inputs.world.observe(at)()) for at in moments], 0)):
+        if not _are_equal(chunks[0], self._call([self._batch(self.inputs.world.observe(at)()) for at in moments], 0)):
             return None
-        differs = len(chunks) > 1 and not _alike(chunks[0], chunks[1])
+        differs = len(chunks) > 1 and not _are_equal(chunks[0], chunks[1])
         if not differs:
             self.draws = 1
             self._known = {key: known[:1] for key, known in self._known.items()}
         return differs
 
-    def _batch(self, observation: Mapping[str, Any]) -> Batch:
+    def _batch(self, observation: Mapping[str, object]) -> Batch:
         inputs = self.inputs
         features = inputs.hw_features if self.threaded else inputs.dataset_features
         frame = build_dataset_frame(features, dict(observation), prefix="observation")
@@ -199,7 +198,7 @@ class Chunks:
         return chunk.float().cpu().numpy().astype(float)[:, order]
 
 
-def _alike(one: Array, other: Array) -> bool:
+def _are_equal(one: Array, other: Array) -> bool:
     return np.allclose(one, other, rtol=1e-4, atol=1e-6)
 
 

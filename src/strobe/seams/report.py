@@ -82,14 +82,14 @@ def sections(causes: SeamCauses | None) -> list[Section]:
 
 def findings(causes: SeamCauses | None) -> Iterator[Finding]:
     """Yield the cause of most of the jumps, where the interval shows it."""
-    cause = causes.named if causes is not None else None
+    cause = causes.main_cause if causes is not None else None
     if causes is None or cause is None:
         return
     seen = {
         "noise": f"is how far single calls lie from the mean of {causes.draws} calls on the same observation.",
         "observation": "is what the newer observation changes. The observations of two chunks lie "
         f"{causes.age_s or 0:.2f} s apart (median).",
-        "arm": "goes away if the policy is given the last command in place of the arm's position." + _behind(causes),
+        "arm": "goes away if the policy is given the last command in place of the arm's position." + _lag_text(causes),
         "count": f"is the engine's count: a chunk begins {causes.miscounted or 0:+.0f} actions from the next one to "
         "execute (median).",
         "step": "",
@@ -108,7 +108,7 @@ def findings(causes: SeamCauses | None) -> Iterator[Finding]:
     )
 
 
-def _behind(causes: SeamCauses) -> str:
+def _lag_text(causes: SeamCauses) -> str:
     if causes.behind is None:
         return ""
     return f" {causes.behind_joint} is {causes.behind:.3g} behind its command when a chunk is asked for (median)."

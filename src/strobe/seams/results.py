@@ -50,7 +50,7 @@ class SeamCauses(Data):
     not_judged: str | None = optional("why no cause is named, in words; None if one may be")
 
     @property
-    def named(self) -> Cause | None:
+    def main_cause(self) -> Cause | None:
         """The cause of most of the jumps; None where the intervals leave that open."""
         known = [cause for cause in self.causes if cause.name != "step" and cause.interval is not None]
         first = known[0] if known else None

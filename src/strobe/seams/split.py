@@ -107,9 +107,9 @@ def split(seam: Seam, old: Array, new: Array, corrected: Array, steps: Array) ->
     """
     last, jump = seam.path[-1], seam.now - seam.path[-1]
     before, after = old.mean(0), new.mean(0)
-    here, coming = _at(before, seam.place), _at(before, seam.place + 1)
-    counted, begun = _at(after, seam.executed), _at(after, seam.begun)
-    commanded = _at(corrected.mean(0), seam.executed)
+    here, coming = _action_at(before, seam.place), _action_at(before, seam.place + 1)
+    counted, begun = _action_at(after, seam.executed), _action_at(after, seam.begun)
+    commanded = _action_at(corrected.mean(0), seam.executed)
     causes: dict[CauseName, Array] = {
         "step": coming - here,
         "observation": commanded - coming,
@@ -121,30 +121,32 @@ def split(seam: Seam, old: Array, new: Array, corrected: Array, steps: Array) ->
     given = after + (seam.now - begun)
     window = given[: seam.executed + AHEAD + 1]
     wanted = last + causes["step"]
-    aligned = window[np.argmin(np.linalg.norm(_scaled(window - wanted, steps), axis=-1))]
+    aligned = window[np.argmin(np.linalg.norm(_scale(window - wanted, steps), axis=-1))]
     remedies: dict[RemedyName, Array] = {
         "none": jump,
-        "counted": _at(given, seam.executed) - last,
+        "counted": _action_at(given, seam.executed) - last,
         "aligned": aligned - last,
     }
     draws, expected = len(new), np.zeros_like(jump)
     if draws > 1:
-        alike = np.array([_at(new[draw], seam.begun) - _at(old[draw], seam.place) for draw in range(draws)])
-        remedies["same noise"] = alike[np.argsort(np.linalg.norm(_scaled(alike, steps), axis=-1))[draws // 2]]
-        ends = [[_at(chunk, place) for chunk in some] for some, place in ((old, seam.place), (new, seam.begun))]
+        alike = np.array(
+            [_action_at(new[draw], seam.begun) - _action_at(old[draw], seam.place) for draw in range(draws)]
+        )
+        remedies["same noise"] = alike[np.argsort(np.linalg.norm(_scale(alike, steps), axis=-1))[draws // 2]]
+        ends = [[_action_at(chunk, place) for chunk in some] for some, place in ((old, seam.place), (new, seam.begun))]
         expected = np.var(ends, axis=1, ddof=1).sum(0) * (1 + 1 / draws)
     return Parts(causes, remedies, last - seam.path[0], expected)
 
 
 def repeats_run(parts: Sequence[Parts], steps: Array) -> bool:
     """Return whether the recorded actions lie no farther from the means than the spread of the calls explains."""
-    noise = sum(float((_scaled(part.causes["noise"], steps) ** 2).sum()) for part in parts)
-    expected = sum(float(_scaled(part.expected, steps**2).sum()) for part in parts)
-    jumps = sum(float((_scaled(part.remedies["none"], steps) ** 2).sum()) for part in parts)
+    noise = sum(float((_scale(part.causes["noise"], steps) ** 2).sum()) for part in parts)
+    expected = sum(float(_scale(part.expected, steps**2).sum()) for part in parts)
+    jumps = sum(float((_scale(part.remedies["none"], steps) ** 2).sum()) for part in parts)
     return noise <= MOST_NOISE * expected + MOST_UNEXPLAINED * jumps
 
 
-def _at(chunk: Array, place: int) -> Array:
+def _action_at(chunk: Array, place: int) -> Array:
     """Return an action of ``chunk``; beyond its end it goes on as it ended."""
     over = place - (len(chunk) - 1)
     if over <= 0:
@@ -158,12 +160,12 @@ def shares(parts: Sequence[Parts], steps: Array, rng: np.random.Generator) -> li
     Args:
         steps: an ordinary step of each joint, which it is measured in; 0: the joint does not count.
     """
-    jumps = np.array([_scaled(part.remedies["none"], steps) for part in parts])
+    jumps = np.array([_scale(part.remedies["none"], steps) for part in parts])
     squared = (jumps**2).sum(-1)
     chosen = rng.integers(len(parts), size=(RESAMPLES, len(parts)))
     causes = []
     for name in parts[0].causes:
-        along = (np.array([_scaled(part.causes[name], steps) for part in parts]) * jumps).sum(-1)
+        along = (np.array([_scale(part.causes[name], steps) for part in parts]) * jumps).sum(-1)
         interval = None
         if len(parts) >= FEWEST:
             drawn = along[chosen].sum(-1) / np.maximum(squared[chosen].sum(-1), 1e-30)
@@ -177,7 +179,7 @@ def shares(parts: Sequence[Parts], steps: Array, rng: np.random.Generator) -> li
 def remedies(parts: Sequence[Parts], steps: Array) -> list[Remedy]:
     """Return the jumps' median length as they were, and with each remedy."""
     return [
-        Remedy(name=name, jump=float(np.median([np.linalg.norm(_scaled(p.remedies[name], steps)) for p in parts])))
+        Remedy(name=name, jump=float(np.median([np.linalg.norm(_scale(p.remedies[name], steps)) for p in parts])))
         for name in parts[0].remedies
     ]
 
@@ -189,7 +191,7 @@ def directions(parts: Sequence[Parts], steps: Array) -> tuple[int, int]:
     """
     back = off = 0
     for part in parts:
-        jump, path = _scaled(part.remedies["none"] - part.causes["step"], steps), _scaled(part.path, steps)
+        jump, path = _scale(part.remedies["none"] - part.causes["step"], steps), _scale(part.path, steps)
         lengths = float(np.linalg.norm(jump) * np.linalg.norm(path))
         if np.linalg.norm(path) < 1 or not lengths:
             continue
@@ -203,6 +205,6 @@ MOST_NOISE = 4.0  # noise squared over its variance: a few calls tell that varia
 MOST_UNEXPLAINED = 0.1  # of the jumps squared: recorded images are JPEGs, and move a chunk a little
 
 
-def _scaled(values: Array, steps: Array) -> Array:
+def _scale(values: Array, steps: Array) -> Array:
     counts = steps > 0
     return values[..., counts] / steps[counts]
