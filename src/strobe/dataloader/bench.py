@@ -209,7 +209,7 @@ class Bench:
         rate = self.rate(candidate)
         ends = (rate.samples_per_s, rate.low, rate.high)
         if candidate.num_workers == 0 and math.isfinite(self.needed):
-            ends = tuple(_serial_rate(end, self.needed) for end in ends)
+            ends = tuple(1 / (1 / end + 1 / self.needed) if end > 0 else 0.0 for end in ends)
         return TrainingRate(*ends)
 
     def rate(self, candidate: LoaderSettings) -> Rate:
@@ -232,10 +232,6 @@ class Bench:
             row = self.rows[candidate]
             row.start_up_s = row.start_up_s if row.start_up_s is not None else seconds
         return self.alive[candidate]
-
-
-def _serial_rate(rate: float, needed: float) -> float:
-    return 1 / (1 / rate + 1 / needed) if rate > 0 else 0.0
 
 
 def _shared_memory_shortage(most: int, free: int | None) -> str:

@@ -29,12 +29,7 @@ from strobe.core.results.units import size as in_words
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.dataloader import process
 from strobe.dataloader.bench import Bench, Stages
-from strobe.dataloader.preparation import (
-    dataset_faults,
-    explain_unreadable_dataset,
-    fill_page_cache,
-    read_dataset_facts,
-)
+from strobe.dataloader.preparation import explain_unreadable_dataset, fill_page_cache, read_dataset_facts
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import (
     Dataloader,
@@ -54,6 +49,7 @@ from strobe.dataloader.settings import (
     started_by_fork,
 )
 from strobe.dataloader.train_loader import backends_here, loader_settings
+from strobe.lerobot.datasets.finder import note_dataset_faults
 from strobe.version import __version__
 
 DECODED = "samples decoded beforehand, in memory"
@@ -189,7 +185,7 @@ def study(
     own = started_by_fork(given)
     live.stage("opening the dataset")
     facts, root = read_dataset_facts(config, own)
-    wrong = dataset_faults(config, root)
+    wrong = note_dataset_faults(root, config.dataset.repo_id, config.dataset.episodes, tolerance_s=config.tolerance_s)
     note = fill_page_cache(root) if root.is_dir() else None
     answer = _answer_unsearched(config, facts, given, machine)
     answer.caveats += wrong

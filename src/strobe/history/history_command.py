@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,7 +187,7 @@ def _unjudged_runs(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole:
 def _first_measured(groups: Sequence[_Group]) -> list[str]:
     newest = max((group.seen[-1][0].summary.started for group in groups), default=None)
     alike: dict[tuple[str, str], list[_Group]] = {}
-    for group in sorted(groups, key=_last_seen):
+    for group in sorted(groups, key=lambda group: group.seen[-1][0].summary.started):
         alike.setdefault((group.measured, group.subject), []).append(group)
     lines = []
     for group in groups:
@@ -204,10 +203,6 @@ def _first_measured(groups: Sequence[_Group]) -> list[str]:
             continue
         lines.append(f"{group.subject}, {group.measured}, in {run.name}: {why}")
     return lines
-
-
-def _last_seen(group: _Group) -> datetime:
-    return group.seen[-1][0].summary.started
 
 
 def _dropped_measurements(groups: Sequence[_Group]) -> list[str]:

@@ -292,7 +292,7 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += limits.cells(m, decimals)
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
     whole = Table(columns, rows)
-    return whole if any(m.limit for m in result.measurements) else whole.first_columns(len(columns) - 2)
+    return whole if any(m.limit for m in result.measurements) else whole.select_columns(range(len(columns) - 2))
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:

@@ -127,7 +127,8 @@ def best(
     figure = f"{significant(value, 4)} {metric.unit}".strip()
     winner.sentence = f"{prefix}best {metric.what}: `{which}`."
     winner.sentence = winner.sentence[:1].upper() + winner.sentence[1:]
-    winner.details = [f"It reaches {figure}{_condition_clause(wish)}."]
+    conditions = ", ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
+    winner.details = [f"It reaches {figure}{f', with {conditions}' if conditions else ''}."]
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if metric.quantile is None:
         winner.ties = [other.settings for figure, other, _ in others if figure == value]
@@ -204,11 +205,6 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
         have = axis_number(text)
     limit = axis_number(wanted)
     return have is not None and limit is not None and TESTS[test](have, limit)
-
-
-def _condition_clause(wish: Wish) -> str:
-    conditions = ", ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-    return f", with {conditions}" if conditions else ""
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:

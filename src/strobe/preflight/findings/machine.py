@@ -32,8 +32,8 @@ def device(wiring: Wiring) -> Iterator[Finding]:
 
 def call(wiring: Wiring) -> Iterator[Finding]:
     """A call that takes longer than the actions that the robot executes during it (lerobot #4580)."""
-    timing, rate = wiring.timing, action_rate(wiring)
-    measured = timing.call
+    timing, measured = wiring.timing, wiring.timing.call
+    rate = timing.loop_fps or (measured.fps if measured is not None else None) or timing.data_fps
     if measured is None or rate is None or measured.ms <= 0:
         return
     ticks = measured.ms * rate / 1e3
@@ -41,12 +41,6 @@ def call(wiring: Wiring) -> Iterator[Finding]:
         yield from _late_rtc_chunk(wiring, timing.chunk, measured, ticks, rate)
     else:
         yield from _sync_engine_findings(wiring, timing, measured, ticks, rate)
-
-
-def action_rate(wiring: Wiring) -> float | None:
-    """Return the rate in Hz at which actions are executed: of the loop, of the run, or of the data."""
-    measured = wiring.timing.call
-    return wiring.timing.loop_fps or (measured.fps if measured is not None else None) or wiring.timing.data_fps
 
 
 def _sync_engine_findings(

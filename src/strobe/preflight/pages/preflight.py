@@ -381,15 +381,11 @@ def _trace_plot(trace: Trace) -> charts.Plot:
 
 
 def _lag_plot(cameras: list[CameraLag]) -> charts.Plot:
-    data = [
-        charts.line(_name_lag(camera), camera.lags_s, camera.correlation, charts.colour(number))
-        for number, camera in enumerate(cameras)
-    ]
+    data = []
+    for number, lag in enumerate(cameras):
+        name = lag.camera if lag.against is None else f"{lag.camera} behind {lag.against}"
+        data.append(charts.line(name, lag.lags_s, lag.correlation, charts.colour(number)))
     x, y = charts.axis("seconds by which the images are behind"), charts.axis("correlation")
     layout = charts.layout(300, x, y, shapes=[charts.dashed_line(0.0)], legend=charts.LEGEND_ABOVE)
     caption = "The change of the images against the speed of the joints, or another camera's. A peak at 0: no lag."
     return charts.Plot("Images against rows in time", caption, data, layout)
-
-
-def _name_lag(lag: CameraLag) -> str:
-    return lag.camera if lag.against is None else f"{lag.camera} behind {lag.against}"
