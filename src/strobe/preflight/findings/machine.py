@@ -26,7 +26,6 @@ def device(wiring: Wiring) -> Iterator[Finding]:
             why=f"LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.",
             do=f"Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown "
             f"--policy.path={wiring.sources['policy']}",
-            evidence={"asked": wiring.device, "by": here.asked_by},
         )
 
 
@@ -66,7 +65,6 @@ def _sync_engine_findings(
         why=f"The sync engine calls the policy inside the control loop: per chunk the arm stands still for {halt} "
         f"ticks and moves for {executed}.",
         do=_either([*ways, *_faster(wiring, executed, measured)]),
-        evidence={"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms},
     )
 
 
@@ -90,7 +88,6 @@ def _late_rtc_chunk(
         found=f"A call takes {_call_length(measured, ticks, rate)}; a chunk has {chunk} actions.",
         why=why,
         do=_either(_faster(wiring, chunk // 2, measured)),
-        evidence={"ticks": ticks, "chunk": chunk, "ms": measured.ms},
     )
 
 
@@ -140,7 +137,6 @@ def joints_outside_training(wiring: Wiring) -> Iterator[Finding]:
                 why="The policy has never seen such a state. Its actions there are a guess.",
                 do=f"Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If the arm stands "
                 "as in the recording, its zero has moved: calibrate it as it was then.",
-                evidence={"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
             )
 
 
