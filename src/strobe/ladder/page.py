@@ -88,7 +88,7 @@ def plots(result: OptimizeResult, depth: int | None = None) -> Plots:
         _compare_with_baseline(result, ladder), result.yardsticks, closely=_label_of_chosen(ladder)
     )
     drawn |= limits.plots(_label_rungs(result, ladder), result.machine.ceiling)
-    return drawn | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
+    return drawn | {"ladder": [_rungs(result, ladder)]}
 
 
 def measured_ladder(result: OptimizeResult) -> Ladder | None:

@@ -263,12 +263,6 @@ def dashed_line(place: Place, axis: Literal["x", "y"] = "x", **style: object) ->
     return {"type": "line", **ends, "line": {"dash": "dash", "width": 1.5, "color": OTHER} | style}
 
 
-def diagonal(low: float, high: float) -> JsonObject:
-    """Return a shape of the layout: a dotted line on which both axes have the same value."""
-    ends = {"x0": low, "y0": low, "x1": high, "y1": high}
-    return {"type": "line", **ends, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}
-
-
 def _round_values(values: Iterable[Place], figures: int = 6) -> list[Place]:
     return [_round(value, figures) for value in values]
 
