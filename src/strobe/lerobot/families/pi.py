@@ -55,9 +55,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
     ]
     for path in (LANGUAGE, EXPERT):
-        parts += [
-            *transformer(f"{path}.layers", "layer"),
-        ]
+        parts += [*transformer(f"{path}.layers", "layer")]
     return parts
 
 
