@@ -44,7 +44,6 @@ from strobe.dataloader.settings import (
     MOST_WAITING,
     SearchOptions,
     candidates,
-    cores_here,
     loader_flags,
     started_by_fork,
 )
@@ -240,7 +239,7 @@ def _search(
     if step is not None:
         answer.needs.append(step)
     first = not answer.recommendations
-    choice = candidates(own, backends_here() if answer.dataset.video else [], cores_here(), options)
+    choice = candidates(own, backends_here() if answer.dataset.video else [], len(usable_processors()), options)
     needed = step.samples_per_s if step is not None else math.inf
     with Bench(config, answer.dataset, choice, own, needed, live) as bench:
         answer.rows += bench.rows.values()
@@ -274,7 +273,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     edge = max(row.settings.num_workers for row in bench.rows.values() if row.rate is not None)
     if not options.workers and not halved.good_enough and chosen.num_workers == edge:
         live.stage("more workers, as long as they are faster")
-        for row, faster in bench.grow(chosen, MOST_WAITING * cores_here(), options.last_s):
+        for row, faster in bench.grow(chosen, MOST_WAITING * len(usable_processors()), options.last_s):
             answer.rows.append(row)
             reason = "more workers are not shown to be faster"
             if faster:

@@ -147,7 +147,7 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
              "The training data was normalised before it was recorded: normalise this data too.")  # fmt: skip
     ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
         ("baseline", "{} should not be normalised", none, _raw, _normalised_again),
-        ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
+        ("twice", "{} should be normalised twice", twice, _normalised_again, _raw),
         ("by this data", "{} should be normalised with this data's statistics", (fixes[0], fixes[1], fixes[2]),
          _rescale_to_data, _from_data),
     )  # fmt: skip
@@ -166,10 +166,6 @@ def _raw(vector: VectorWiring) -> Vector | None:
 
 def _normalised_again(vector: VectorWiring) -> Vector | None:
     return None if vector.own is None else vector.own.normalise
-
-
-def _unnormalised_again(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.unnormalise
 
 
 def _rescale_to_data(vector: VectorWiring) -> Vector | None:

@@ -55,7 +55,7 @@ class OtherWork:
 
 def look(seconds: float = LOOK_S) -> OtherWork:
     """Sleep ``seconds``, and return what others took of the cores meanwhile; nothing where it cannot be read."""
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    usable = usable_processors()
     try:
         before = _time_taken(usable)
         waiting = _sleep(seconds)
