@@ -12,6 +12,8 @@ from statistics import median
 
 import psutil
 
+from strobe.core.measure.host import usable_processors
+
 LOOK_S = 0.2
 # Share of the cores from which other work is worth a line: a desktop at rest uses a few per cent.
 NOTABLE = 0.25
