@@ -51,7 +51,6 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     """The trace lacks kernels that ran."""
     for rank in answer.ranks:
         lost, share = rank.lost_launches, rank.lost_launches / max(rank.launches, 1)
-        unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
         if share < LOST and all(device.gaps.is_judged for device in rank.devices):
             continue
         title = f"{percent(share)} of the launches have no kernel in the trace"
