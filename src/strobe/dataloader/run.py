@@ -25,7 +25,7 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
 from strobe.core.measure import memory
-from strobe.core.measure.host import usable_processors
+from strobe.core.measure.other_work import usable_processors
 from strobe.core.results.units import size as in_words
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.dataloader import process

@@ -12,7 +12,7 @@ from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
-from strobe.core.measure.host import usable_processors
+from strobe.core.measure.other_work import usable_processors
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.run_flags import RayFlags, check_recipe_file

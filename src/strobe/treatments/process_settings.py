@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from strobe.core.errors import UserError
-from strobe.core.measure.host import usable_processors
+from strobe.core.measure.other_work import usable_processors
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject

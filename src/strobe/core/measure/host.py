@@ -50,18 +50,13 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def usable_processors() -> list[int]:
-    """Return the numbers of the processors that this process may run on."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
 def _nodes() -> int:
     """Return how many memory nodes have processors that this process may run on; 1 where the system does not say."""
     nodes = 0
     for file in _NODES.glob("node*/cpumap"):
         with contextlib.suppress(OSError, ValueError):
             mask = int(file.read_text().strip().replace(",", ""), 16)
-            nodes += any(mask >> processor & 1 for processor in usable_processors())
+            nodes += any(mask >> processor & 1 for processor in other_work.usable_processors())
     return max(nodes, 1)
 
 

@@ -12,8 +12,6 @@ from statistics import median
 
 import psutil
 
-from strobe.core.measure.host import usable_processors
-
 LOOK_S = 0.2
 # Share of the cores from which other work is worth a line: a desktop at rest uses a few per cent.
 NOTABLE = 0.25
@@ -53,6 +51,11 @@ class OtherWork:
         busy = f"{taken} of {self.cores} cores {'is' if taken == 1 else 'are'} busy with other work"
         wide = "expect wide confidence intervals; " if timed else ""
         return f"{busy}: {wide}work on the CPU takes about {self.times_as_long:.2g} times as long"
+
+
+def usable_processors() -> list[int]:
+    """Return the numbers of the processors that this process may run on."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def look(seconds: float = LOOK_S) -> OtherWork:
