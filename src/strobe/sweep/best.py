@@ -159,7 +159,6 @@ def _judge(
         if interval and interval.low <= 1
     ]
     winner.ties = [candidate.settings for candidate, _ in held]
-    winner.tie_intervals = [interval for _, interval in held]
     winner.unjudged = [
         candidate.settings for candidate, interval in zip(others, judged, strict=True) if interval is None
     ]
