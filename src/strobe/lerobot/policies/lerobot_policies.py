@@ -226,9 +226,7 @@ def _construct(
 
         def make() -> Any:
             policy = choice(config=config, **arguments)
-            Construction.from_family(family).settle(
-                policy, None
-            )  # its weights too must be known to fit before they are made
+            Construction.from_family(family).settle(policy, None)  # before its weights are made: they must fit
             return policy
 
     elif config.use_peft:

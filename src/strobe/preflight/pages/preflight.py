@@ -168,9 +168,7 @@ def _lacking(wiring: Wiring) -> dict[str, str]:
 def _judgement_notes(wiring: Wiring) -> list[str]:
     if not wiring.policy:
         return []
-    notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
-    if "robot" not in wiring.sources:
-        notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
+    notes: list[str] = []
     if wiring.weights is not None and wiring.weights.missing is None:
         notes.append("Not judged, because the policy was not loaded: weights that the policy has and the file lacks.")
     if wiring.timing.call is None:
