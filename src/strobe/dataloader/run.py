@@ -29,7 +29,7 @@ from strobe.core.measure.other_work import usable_processors
 from strobe.core.results.units import size as in_words
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.dataloader import process
-from strobe.dataloader.bench import Bench, Stages
+from strobe.dataloader.bench import Bench
 from strobe.dataloader.preparation import explain_unreadable_dataset, fill_page_cache, read_dataset_facts
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import (
@@ -264,7 +264,7 @@ def _search(
             answer.start_ups.append(start_up)
 
 
-def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Stages) -> LoaderSettings | None:
+def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Reporter) -> LoaderSettings | None:
     """Search the bench's candidates and add the recommendation. Returns its settings; None if all failed."""
     began = time.perf_counter()
     halved = bench.search(options.first_s, options.last_s)
@@ -339,7 +339,7 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
 
 
 def measure_what_ifs(
-    bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages
+    bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Reporter
 ) -> Iterator[WhatIf]:
     """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
@@ -347,7 +347,7 @@ def measure_what_ifs(
         yield bench.measure_alternative(change.name, change.settings, chosen, seconds, change.note)
 
 
-def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:
+def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Reporter) -> Iterator[StartUp]:
     """Yield a row per start method of this machine, in an interpreter that has just imported lerobot-train.
 
     Nothing without workers.
