@@ -1,4 +1,4 @@
-"""Sweep → plots: lines over one axis, and the parts' shares as stacked bars."""
+"""Sweep → plots: the figures of its cells as lines over one axis."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.core.report import charts
-from strobe.core.report.charts import OTHER, Colours, Plot, Trace
+from strobe.core.report.charts import Plot, Trace
 from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.sweep.results import Axis, Cell, Row, Sweep
-from strobe.sweep.sweep_cells import Figures, cells_in_grid_order, machine_numbers, shares, top_parts
-
-BARS = 80  # cells in one stacked plot; more only make the page long
+from strobe.sweep.sweep_cells import cells_in_grid_order, machine_numbers
 
 
 @dataclass(frozen=True)
@@ -24,11 +22,6 @@ class _Figure:
     unit: str
     of: Callable[[Row], float | None]
     interval: Callable[[Row], Interval | None] = lambda row: None
-
-
-def plots(sweep: Sweep) -> list[Plot]:
-    """Return lines over one axis, and the parts' shares as stacked bars."""
-    return [*_lines(sweep), *_shares(sweep)]
 
 
 def _figures(rows: Sequence[Row]) -> list[_Figure]:
@@ -49,7 +42,8 @@ def _figures(rows: Sequence[Row]) -> list[_Figure]:
     ]
 
 
-def _lines(sweep: Sweep) -> list[Plot]:
+def plots(sweep: Sweep) -> list[Plot]:
+    """Return a plot of each figure over the longest axis, with a line for each combination of the others."""
     rows = [row for cell in sweep.cells for row in cell.rows]
     along = _longest(sweep.axes)
     if along is None or len(along.values) < 2:
@@ -139,51 +133,3 @@ def _axis_plot(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace],
     gaps = "Cells without a result have no point." if any(not cell.rows for cell in sweep.cells) else ""
     layout = charts.layout(320 + 20 * legend, x, y, showlegend=len(traces) > 1)
     return Plot(f"{figure.title} over {along.name}{of_phase}", f"{bars} {gaps}".strip(), traces, layout)
-
-
-def _shares(sweep: Sweep) -> list[Plot]:
-    of_rows = shares(sweep)
-    parts = top_parts(of_rows)
-    if not parts:
-        return []
-    remaining_rows = iter(of_rows)
-    held = [(cell, {row.measurement: next(remaining_rows) for row in cell.rows}) for cell in cells_in_grid_order(sweep)]
-    measured = list(dict.fromkeys(name for _, rows in held for name in rows))
-    colours = Colours(parts)
-    drawn = []
-    for measurement in measured:
-        of_cells = [(cell, rows.get(measurement, {})) for cell, rows in held if measurement in rows or not cell.rows]
-        named = [part for part in parts if part != "other" and any(part in rows for _, rows in of_cells)]
-        if named:
-            of = f" ({measurement})" if len(measured) > 1 else ""
-            drawn.append(_stacked_plot(sweep, of, of_cells, named, colours))
-    return drawn
-
-
-def _stacked_plot(
-    sweep: Sweep, of: str, of_cells: Sequence[tuple[Cell, Figures]], parts: list[str], colours: Colours
-) -> Plot:
-    shown = of_cells[:BARS]
-    settings = [", ".join(cell.settings.get(axis.name, units.NONE) for axis in sweep.axes) for cell, _ in shown]
-    names = [name if cell.rows else f"{name}: {cell.status}" for name, (cell, _) in zip(settings, shown, strict=True)]
-    stacks: list[tuple[str, str, list[float | None]]] = [
-        (part, colours.part_colour(part), [rows.get(part) for _, rows in shown]) for part in parts
-    ]
-    # The whole is 100 %: what the named parts leave is drawn, and never negative by rounding.
-    rest = [max(0.0, 1 - sum(rows.get(part, 0.0) for part in parts)) if rows else None for _, rows in shown]
-    stacks.append(("the rest", OTHER, rest))
-    hover, traces = "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>", []
-    for name, colour, values in stacks:
-        drawn = [None if share is None else 100 * share for share in values]
-        inside = charts.bar_text_properties([units.percent(share) or "" for share in values])
-        traces.append(charts.bars(name, range(len(shown)), drawn, colour, hover, **inside, customdata=names))
-    layout = charts.layout(
-        110 + 26 * len(shown),
-        charts.axis("% of the whole", range=[0, 100]),
-        charts.names_axis(names, **charts.DOWN),
-        barmode="stack",
-        bargap=0.25,
-        uniformtext=charts.ROOM,
-    )
-    caption = f"The first {BARS} of {len(of_cells)} cells. The table has all cells." if len(of_cells) > BARS else ""
-    return Plot(f"Where the time goes in each cell{of}", caption, traces, layout)
