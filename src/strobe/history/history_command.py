@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ from strobe.core.results.data import Interval
 from strobe.core.results.numerals import format_fixed
 from strobe.core.results.run_summary import MeasurementSummary
 from strobe.core.runs import saved_runs, store
-from strobe.core.runs.saved_runs import Run, UnreadableRun, load_git_versions, measured_runs
+from strobe.core.runs.saved_runs import Run, UnreadableRun, load_git_versions, load_measured_runs
 from strobe.history import gates
 from strobe.history.gates import Gated, GateFlags, exclusion_limit
 from strobe.history.results import History, Point, Trend
@@ -324,7 +325,7 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     else:
         files = [(legible(name), file) for name, file in store.iter_results(config.folder)]
         files = live.each("reading runs", files, "runs")
-        runs, unread = measured_runs(files, summary_of_run)
+        runs, unread = load_measured_runs((name, partial(summary_of_run, file)) for name, file in files)
     wanted = config.only.lower()
     runs = [run for run in runs if wanted in f"{run.subject.name} {run.subject.kind}".lower()]
     trends = history(runs, legible(str(config.folder)), unread, config.accept)
