@@ -281,11 +281,8 @@ def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
     if sum(_steps(variant) is not None for variant in result.variants) > 1:
         steps = [_steps(variant) for variant in result.variants]
         drawn.append(_success_plot("Success against steps", result, steps, "denoising steps", " steps"))
-    return (
-        curves
-        | {"variants": drawn}
-        | ({"latency": [_step_times_plot(result, result.line)]} if result.line is not None else {})
-    )
+    over_steps = {"latency": [_step_times_plot(result, result.line)]} if result.line is not None else {}
+    return curves | {"variants": drawn} | over_steps
 
 
 def _steps(variant: EvaluatedVariant) -> int | None:
