@@ -126,7 +126,7 @@ def _shift_actions(by: int) -> Change:
 
 
 def _undo_shift(finding: Finding, world: World) -> Change:
-    found = re.search(r"(\d) (?:control )?ticks? (earlier|later)", str(finding.evidence.get("hypothesis")))
+    found = re.search(r"(\d) (?:control )?ticks? (earlier|later)", finding.found)
     if found is None:
         return dict
     return _shift_actions(-int(found.group(1)) if found.group(2) == "earlier" else int(found.group(1)))

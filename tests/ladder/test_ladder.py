@@ -111,7 +111,7 @@ def test_rewards_as_large_as_a_float_can_be_leave_a_page():
     result.episodes = [make_paired_episodes("SLWFSS")]
     for index, pair in enumerate(result.episodes[0].pairs):
         pair.baseline.reward, pair.candidate.reward = 1.7e308 * (-1) ** index, 1.7e308 * (-1) ** (index // 2)
-    assert "Reward of each pair" in kinds.page(result)
+    assert "Paired episodes" in kinds.page(result)
     assert "PAIRED EPISODES" in console_text(result)
 
 

@@ -155,7 +155,7 @@ def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
     ]
     assert sections["reach"].table.rows[0].cells == ["lift.pos", "−70 to 70", "−60 to 20", "−80 to 80"]
     assert "σ)" in (sections["first-action"].table.rows[1].cells[1] or "")
-    assert "From the arm's position to the first action" in page(result)
+    assert "Range of each joint's action" in page(result)
 
     result.open_loop = None
     sections = {section.key: section for section in document(result).sections}

@@ -122,7 +122,7 @@ def test_a_gripper_that_is_missed_is_named_and_hidden_by_no_mean():
     assert loop.learnt is not None
     assert [(each.name, each.changes, each.caught) for each in loop.learnt.switches] == [("gripper", 10, 1)]
     (found,) = find(answer(loop)).values()
-    assert (found.rule, found.evidence["caught"]) == ("learnt-misses-switch", 1)
+    assert found.rule == "learnt-misses-switch"
     assert "R² of the other dimensions: 1.00" in found.found
 
 

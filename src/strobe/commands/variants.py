@@ -124,7 +124,12 @@ def _choose_comparison(subject: Subject, config: CompareConfig, written: list[Dr
         drafts = [*_draft_precisions(config, str(subject.device)), *written]
     elif config.recipe is not None and by_itself and not config.closed_form and (config.rtc is None or rtc_is_off):
         return [Draft("baseline"), Draft("recipe", recipes=(config.recipe,))]
-    elif by_itself and config.phase == "inference" and not rtc_is_off and _is_guided(subject, config):
+    elif (
+        by_itself
+        and config.phase == "inference"
+        and not rtc_is_off
+        and (config.rtc is not None or not config.compile or supports(subject))
+    ):
         drafts = _draft_guidance(subject, config)
     elif config.closed_form:
         raise UserError("--closed_form is for RTC's guidance in inference: leave out --variant and --rtc.enabled=false")
@@ -136,11 +141,6 @@ def _choose_comparison(subject: Subject, config: CompareConfig, written: list[Dr
 
 def _name_baseline(config: CompareConfig) -> str:
     return "recipe" if config.recipe is not None else "baseline"
-
-
-def _is_guided(subject: Subject, config: CompareConfig) -> bool:
-    """Return whether a comparison without variants is one of Real-Time Chunking, and not of compiled code alone."""
-    return config.rtc is not None or not config.compile or supports(subject)
 
 
 def _draft_guidance(subject: Subject, config: CompareConfig) -> list[Draft]:

@@ -6,12 +6,12 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.measure import memory
 from strobe.core.measure.memory import available_bytes
+from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader import throughput
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import DatasetFacts, LoaderRow, LoaderSettings, Rate, WhatIf
@@ -21,13 +21,6 @@ from strobe.dataloader.throughput import Halved, halve
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation
 KEPT_SHARE = 0.5  # share of free memory for loaders that wait for the next rung
-
-
-class Stages(Protocol):
-    """Where a study of the loader says what it is doing."""
-
-    def stage(self, what: str) -> None:
-        """A new piece of work begins."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ class Bench:
     candidates: list[LoaderSettings]
     own: LoaderSettings
     needed: float = math.inf
-    live: Stages | None = None
+    live: Reporter | None = None
     rows: dict[LoaderSettings, LoaderRow] = field(default_factory=dict)
     spent: dict[LoaderSettings, float] = field(default_factory=dict)
     alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
@@ -209,7 +202,7 @@ class Bench:
         rate = self.rate(candidate)
         ends = (rate.samples_per_s, rate.low, rate.high)
         if candidate.num_workers == 0 and math.isfinite(self.needed):
-            ends = tuple(_serial_rate(end, self.needed) for end in ends)
+            ends = tuple(1 / (1 / end + 1 / self.needed) if end > 0 else 0.0 for end in ends)
         return TrainingRate(*ends)
 
     def rate(self, candidate: LoaderSettings) -> Rate:
@@ -232,10 +225,6 @@ class Bench:
             row = self.rows[candidate]
             row.start_up_s = row.start_up_s if row.start_up_s is not None else seconds
         return self.alive[candidate]
-
-
-def _serial_rate(rate: float, needed: float) -> float:
-    return 1 / (1 / rate + 1 / needed) if rate > 0 else 0.0
 
 
 def _shared_memory_shortage(most: int, free: int | None) -> str:

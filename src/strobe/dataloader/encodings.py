@@ -18,8 +18,8 @@ import torch
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
+from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader import throughput
-from strobe.dataloader.bench import Stages
 from strobe.dataloader.preparation import explain_unreadable_dataset
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import Encoding, LoaderSettings, Rate
@@ -71,7 +71,7 @@ class _Episodes:
 
 
 def encodings(
-    config: TrainPipelineConfig, chosen: LoaderSettings, episodes: int, seconds: float, live: Stages
+    config: TrainPipelineConfig, chosen: LoaderSettings, episodes: int, seconds: float, live: Reporter
 ) -> Iterator[Encoding]:
     """A row for every encoding that this machine's LeRobot can write, with the original dataset first.
 

@@ -264,8 +264,8 @@ def _facts(answer: Dataloader) -> list[tuple[str, str | None]]:
 
 
 def plots(answer: Dataloader, _depth: int | None = None) -> Plots:
-    """Return samples per second over workers, and how the loaders start, by the key of their section."""
-    return {"loaders": _rates(answer), "start": _starts(answer)}
+    """Return samples per second over workers, by the key of their section."""
+    return {"loaders": _rates(answer)}
 
 
 def _rates(answer: Dataloader) -> list[Plot]:
@@ -307,17 +307,3 @@ def _rate_line(index: int, name: str, rows: Sequence[LoaderRow]) -> Trace:
     hover = "%{x} workers: %{y:,.1f} samples/s<extra>%{fullData.name}</extra>"
     bars = charts.error_bars(values, [rate.interval for rate in rates], colour)
     return charts.line(name, workers, values, colour, hover, points=7, error_y=bars)
-
-
-def _starts(answer: Dataloader) -> list[Plot]:
-    timed = [start for start in answer.start_ups if start.first_batch_s is not None]
-    if not timed:
-        return []
-    places, hover = [start.start_method for start in timed], "%{y}: %{x:.2f} s<extra>%{fullData.name}</extra>"
-    traces = [
-        charts.bars("first batch", places, [start.first_batch_s for start in timed], charts.colour(0), hover),
-        charts.bars("epoch start", places, [start.epoch_start_s for start in timed], charts.colour(1), hover),
-    ]
-    layout = charts.layout(120 + 60 * len(timed), charts.axis("s"), charts.DOWN, showlegend=True, barmode="group")
-    workers = next((row.settings.num_workers for row in answer.rows if row.chosen), 0)
-    return [Plot("Time to the first batch", f"With {units.count(workers, 'worker')}.", traces, layout)]

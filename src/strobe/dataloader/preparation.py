@@ -15,7 +15,7 @@ from strobe.core.measure.sampling import FEWEST_PAIRS, SamplingBudget, collect
 from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import DatasetFacts, LoaderSettings, StepNeed
-from strobe.lerobot.datasets.finder import note_dataset_faults, stopping
+from strobe.lerobot.datasets.finder import stopping
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 
 BUDGET = SamplingBudget(seconds=20.0, fewest=FEWEST_PAIRS, min_iterations=5, precision=0.03)
@@ -98,15 +98,6 @@ def read_dataset_facts(config: TrainPipelineConfig, settings: LoaderSettings) ->
         raise UserError(explain_unreadable_dataset(config, str(error))) from None
     root = Path(facts.pop("root"))
     return DatasetFacts(name=config.dataset.repo_id, **facts), root
-
-
-def dataset_faults(config: TrainPipelineConfig, root: Path) -> list[str]:
-    """Return the faults of the dataset at ``root``, as notes.
-
-    Raises:
-        UserError: frames of it cannot be read. A loader that fails for that says nothing about its settings.
-    """
-    return note_dataset_faults(root, config.dataset.repo_id, config.dataset.episodes, tolerance_s=config.tolerance_s)
 
 
 def explain_unreadable_dataset(config: TrainPipelineConfig, otherwise: str) -> str:

@@ -25,16 +25,12 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
 from strobe.core.measure import memory
+from strobe.core.measure.other_work import usable_processors
 from strobe.core.results.units import size as in_words
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.dataloader import process
-from strobe.dataloader.bench import Bench, Stages
-from strobe.dataloader.preparation import (
-    dataset_faults,
-    explain_unreadable_dataset,
-    fill_page_cache,
-    read_dataset_facts,
-)
+from strobe.dataloader.bench import Bench
+from strobe.dataloader.preparation import explain_unreadable_dataset, fill_page_cache, read_dataset_facts
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import (
     Dataloader,
@@ -49,11 +45,11 @@ from strobe.dataloader.settings import (
     MOST_WAITING,
     SearchOptions,
     candidates,
-    cores_here,
     loader_flags,
     started_by_fork,
 )
 from strobe.dataloader.train_loader import backends_here, loader_settings
+from strobe.lerobot.datasets.finder import note_dataset_faults
 from strobe.version import __version__
 
 DECODED = "samples decoded beforehand, in memory"
@@ -189,7 +185,7 @@ def study(
     own = started_by_fork(given)
     live.stage("opening the dataset")
     facts, root = read_dataset_facts(config, own)
-    wrong = dataset_faults(config, root)
+    wrong = note_dataset_faults(root, config.dataset.repo_id, config.dataset.episodes, tolerance_s=config.tolerance_s)
     note = fill_page_cache(root) if root.is_dir() else None
     answer = _answer_unsearched(config, facts, given, machine)
     answer.caveats += wrong
@@ -244,7 +240,7 @@ def _search(
     if step is not None:
         answer.needs.append(step)
     first = not answer.recommendations
-    choice = candidates(own, backends_here() if answer.dataset.video else [], cores_here(), options)
+    choice = candidates(own, backends_here() if answer.dataset.video else [], len(usable_processors()), options)
     needed = step.samples_per_s if step is not None else math.inf
     with Bench(config, answer.dataset, choice, own, needed, live) as bench:
         answer.rows += bench.rows.values()
@@ -268,7 +264,7 @@ def _search(
             answer.start_ups.append(start_up)
 
 
-def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Stages) -> LoaderSettings | None:
+def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Reporter) -> LoaderSettings | None:
     """Search the bench's candidates and add the recommendation. Returns its settings; None if all failed."""
     began = time.perf_counter()
     halved = bench.search(options.first_s, options.last_s)
@@ -278,7 +274,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     edge = max(row.settings.num_workers for row in bench.rows.values() if row.rate is not None)
     if not options.workers and not halved.good_enough and chosen.num_workers == edge:
         live.stage("more workers, as long as they are faster")
-        for row, faster in bench.grow(chosen, MOST_WAITING * cores_here(), options.last_s):
+        for row, faster in bench.grow(chosen, MOST_WAITING * len(usable_processors()), options.last_s):
             answer.rows.append(row)
             reason = "more workers are not shown to be faster"
             if faster:
@@ -343,7 +339,7 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
 
 
 def measure_what_ifs(
-    bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages
+    bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Reporter
 ) -> Iterator[WhatIf]:
     """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
@@ -351,7 +347,7 @@ def measure_what_ifs(
         yield bench.measure_alternative(change.name, change.settings, chosen, seconds, change.note)
 
 
-def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:
+def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Reporter) -> Iterator[StartUp]:
     """Yield a row per start method of this machine, in an interpreter that has just imported lerobot-train.
 
     Nothing without workers.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -58,11 +57,6 @@ def started_by_fork(own: LoaderSettings) -> LoaderSettings:
     if "fork" not in multiprocessing.get_all_start_methods():
         return own
     return own.model_copy(update={"start_method": "fork"})
-
-
-def cores_here() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cost(settings: LoaderSettings) -> tuple[int, int]:

@@ -99,7 +99,8 @@ class RecipeTrial:
         if not self._seen:
             self._tell()
         self._seen, self._guided = True, self._guided or guided
-        if self._guided or not self._may_be_guided():
+        config = getattr(self._policy.config, "rtc_config", None)
+        if self._guided or not getattr(config, "enabled", False):
             self._accept_recipe()
         return chunk
 
@@ -133,10 +134,6 @@ class RecipeTrial:
             self.applied = self._again(check=False)
         self._device = call.device
         self._wrapper = Outermost(self.applied.treated, self._call)
-
-    def _may_be_guided(self) -> bool:
-        config = getattr(self._policy.config, "rtc_config", None)
-        return bool(getattr(config, "enabled", False))
 
     def _fall_back(self, call: PolicyCall, why: str | None) -> Tensor:
         """Run the call as if the recipe had never been there."""

@@ -28,11 +28,6 @@ def pass_differences(result: CompareResult | VerifyResult) -> list[PassDifferenc
     return [one for one in result.passes if isinstance(one, PassDifference)]
 
 
-def answer_environments(result: CompareResult | VerifyResult) -> list[Environment]:
-    """Return the environments of an answer; [] where there is one alone."""
-    return [one for one in result.environments if isinstance(one, Environment)]
-
-
 def sentence(one: PassDifference) -> str:
     """Return what is known of where a side's pass differs, in a sentence."""
     settings = f" {units.count(len(one.settings), 'setting')} differ{'s' * (len(one.settings) == 1)} too." * bool(
@@ -51,7 +46,8 @@ def sentence(one: PassDifference) -> str:
 
 def sections(result: CompareResult | VerifyResult) -> list[Section]:
     """Return the stages that differ, and the packages of environments; [] where no passes were compared."""
-    environments, passes = answer_environments(result), pass_differences(result)
+    environments = [one for one in result.environments if isinstance(one, Environment)]
+    passes = pass_differences(result)
     shown: list[Section] = []
     if (stages := _stages(passes)).rows:
         text = [

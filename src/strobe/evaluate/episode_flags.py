@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
+from strobe.core.measure.other_work import usable_processors
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.run_flags import RayFlags, check_recipe_file
@@ -150,7 +150,7 @@ def check_policy(config: EpisodeFlags) -> None:
 def parse_parallel(text: str) -> int:
     """``'auto'``, one process for each core that may be used, or a number of processes. Raises UserError."""
     if text == "auto":
-        return _cores()
+        return len(usable_processors())
     if not text.isdecimal() or not int(text):
         raise UserError(f"--parallel={text}: write a number of processes from 1 on, or auto")
     return int(text)
@@ -177,11 +177,7 @@ def episode_threads(requested: int | None, processes: int, resumed: Path | None)
         before, _, _ = episode_log.read(folder / episode_log.NAME)
         if before.threads is not None:
             return before.threads
-    return max(1, _cores() // processes) if processes > 1 else None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, len(usable_processors()) // processes) if processes > 1 else None
 
 
 def resumable(result: Result, folder: Path, config: EpisodeFlags) -> Studied:

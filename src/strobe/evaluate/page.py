@@ -48,7 +48,9 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
     if result.variants:
         sections.append(times.time_section(result))
         if any(variant.tasks for variant in result.variants):
-            sections.append(Section("tasks", "Task by task", _tasks(result), _describe_tasks(result), detail=True))
+            together = "The verdict on the checkpoints is on all tasks together, and not on one of them."
+            about = [rates.TASKS if result.elimination is None else together]
+            sections.append(Section("tasks", "Task by task", _tasks(result), about, detail=True))
         if times.is_timed(result):
             sections.append(times.timed_section(result))
         if result.videos:
@@ -99,12 +101,6 @@ def _explain_zero_success(result: EvaluateResult) -> list[str]:
     ]
 
 
-def _describe_tasks(result: EvaluateResult) -> list[str]:
-    if result.elimination is not None:
-        return ["The verdict on the checkpoints is on all tasks together, and not on one of them."]
-    return [rates.TASKS]
-
-
 def _answers(result: EvaluateResult) -> list[str]:
     """Return the decision on variants that the simulator waits for: the one to use, or that none is."""
     first, *others = result.variants
@@ -142,7 +138,7 @@ def _answers(result: EvaluateResult) -> list[str]:
         sentences.append("Next: use the baseline.")
     for kind in dict.fromkeys(kinds.values()):
         same = [variant for variant in others if variant is not best and kinds[variant.name] == kind]
-        alike = [_describe_briefly(variant) for variant in same]
+        alike = [f"{_subject(of)} {rates.paired_points(of.together.comparison)}{_fast(of)}" for of in same]
         if alike:
             sentences.append(f"{units.capital(verdict_in_words(kind, result.margin))}: {'; '.join(alike)}.")
     return sentences
@@ -183,10 +179,6 @@ def _describe_variant(result: EvaluateResult, first: EvaluatedVariant, variant: 
     score = f"{rates.mean_score(variant.together)} vs {rates.mean_score(first.together)} {result.score}"
     pairs = rates.describe_pairs(variant.together.comparison, result.planned)
     return f"{_subject(variant)}: {score}, {pairs}{_fast(variant, '; ')}."
-
-
-def _describe_briefly(variant: EvaluatedVariant) -> str:
-    return f"{_subject(variant)} {rates.paired_points(variant.together.comparison)}{_fast(variant)}"
 
 
 def _fast(variant: EvaluatedVariant, after: str = ", ") -> str:
@@ -289,11 +281,8 @@ def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
     if sum(_steps(variant) is not None for variant in result.variants) > 1:
         steps = [_steps(variant) for variant in result.variants]
         drawn.append(_success_plot("Success against steps", result, steps, "denoising steps", " steps"))
-    return (
-        curves
-        | {"variants": drawn}
-        | ({"latency": [_step_times_plot(result, result.line)]} if result.line is not None else {})
-    )
+    over_steps = {"latency": [_step_times_plot(result, result.line)]} if result.line is not None else {}
+    return curves | {"variants": drawn} | over_steps
 
 
 def _steps(variant: EvaluatedVariant) -> int | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from strobe.core.report import charts
-from strobe.core.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.core.report.document import Column, Row, Section, Table, heads
-from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import significant
-from strobe.evaluate.pairs import OLDER, EpisodePair, PairedEpisodes, time_in_words
+from strobe.evaluate.pairs import OLDER, PairedEpisodes, time_in_words
 
 KEY = "episodes"
 ABOUT = (
@@ -18,12 +16,12 @@ ABOUT = (
     "Reward is the sum over an episode. If an episode ends with its success, more reward is not better. The "
     "difference is the centre of the pairs' differences."
 )
-# How a pair ended → its name and colour.
-ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
-    (True, True): ("both succeed", PALETTE[2]),
-    (True, False): ("only {baseline} succeeds", PALETTE[1]),
-    (False, True): ("only {candidate} succeeds", PALETTE[0]),
-    (False, False): ("neither succeeds", OTHER),
+# Whether the baseline succeeded, and the candidate → how the pair ended.
+ENDS = {
+    (True, True): "both succeed",
+    (True, False): "only {baseline} succeeds",
+    (False, True): "only {candidate} succeeds",
+    (False, False): "neither succeeds",
 }
 
 
@@ -45,11 +43,6 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
         shown.append(Section(f"{KEY}-{index}", title, _sides(played), about))
         shown.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(played), detail=True))
     return shown
-
-
-def plots(judged: Sequence[PairedEpisodes]) -> Plots:
-    """Return the reward of each pair, one side against the other."""
-    return {f"{KEY}-{index}": [_rewards(played)] for index, played in enumerate(judged)}
 
 
 def _time(played: PairedEpisodes) -> str:
@@ -102,30 +95,10 @@ def _pairs(played: PairedEpisodes) -> Table:
     return Table(columns, rows)
 
 
-def _rewards(played: PairedEpisodes) -> Plot:
-    traces: list[Trace] = []
-    for ended, (words, colour) in ENDS.items():
-        pairs = [pair for pair in played.pairs if _pair_successes(pair) == ended]
-        if pairs:
-            name = words.format(baseline=played.baseline, candidate=played.candidate)
-            x, y = [pair.baseline.reward for pair in pairs], [pair.candidate.reward for pair in pairs]
-            hover = "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>"
-            starts = [f"{pair.task}, seed {pair.seed}" for pair in pairs]
-            traces.append(charts.points(name, x, y, colour, hover, text=starts))
-    rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
-    x, y = charts.axis(f"reward, {played.baseline}"), charts.axis(f"reward, {played.candidate}")
-    diagonal = [charts.diagonal(min(rewards), max(rewards))]
-    layout = charts.layout(420, x, y, showlegend=True, legend=charts.LEGEND_ABOVE, shapes=diagonal)
-    caption = "A dot is a pair of episodes. On the dotted line both got the same reward."
-    return Plot("Reward of each pair", caption, traces, layout)
-
-
 def _ends(played: PairedEpisodes) -> str:
-    counted = [
-        (sum(_pair_successes(pair) == ended for pair in played.pairs), words) for ended, (words, _) in ENDS.items()
-    ]
+    counts = Counter((pair.baseline.success, pair.candidate.success) for pair in played.pairs)
     names = {"baseline": played.baseline, "candidate": played.candidate}
-    ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
+    ends = ", ".join(f"in {counts[ended]} {words.format(**names)}" for ended, words in ENDS.items() if counts[ended])
     return f"Of {units.count(len(played.pairs), 'pair')}: {ends}."
 
 
@@ -139,7 +112,3 @@ def _same(played: PairedEpisodes) -> str:
         f"{opening} actions of one tick differ by up to {largest:.3g}, in the action's own units: the simulator makes "
         "a small difference grow."
     )
-
-
-def _pair_successes(pair: EpisodePair) -> tuple[bool, bool]:
-    return pair.baseline.success, pair.candidate.success

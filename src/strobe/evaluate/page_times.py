@@ -12,15 +12,8 @@ from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import points, significant
 from strobe.evaluate import page_rates as rates
-from strobe.evaluate.pairs import (
-    OLDER,
-    PairedTimes,
-    TimeToTask,
-    mean_in_words,
-    time_in_words,
-    verdict_in_words,
-)
-from strobe.evaluate.results import ChunkTimes, EvaluatedVariant, EvaluateResult, Timing
+from strobe.evaluate.pairs import OLDER, PairedTimes, TimeToTask, mean_in_words, time_in_words, verdict_in_words
+from strobe.evaluate.results import EvaluatedVariant, EvaluateResult, Timing
 
 TIME = "time"
 
@@ -35,11 +28,8 @@ def time_answers(result: EvaluateResult) -> list[str]:
 
 def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str | None:
     if variant.time is None:
-        return (
-            f"{variant.name}: time to task is not judged: {variant.time_not_judged}."
-            if variant.time_not_judged
-            else None
-        )
+        why = variant.time_not_judged
+        return f"{variant.name}: time to task is not judged: {why}." if why else None
     if variant.time.paired is None:
         return f"{variant.name}: the task takes {_mean_seconds_text(variant.time)}."
     time = f"{time_in_words(variant.time.paired)}{_despite(variant)}"
@@ -196,14 +186,9 @@ def latency_columns(result: EvaluateResult) -> Columns[EvaluatedVariant]:
         ]
     return [
         *own,
-        figure("Calls per episode", _calls_per_episode, units.figures(3)),
+        figure("Calls per episode", lambda of: of.calls.calls / of.together.success.episodes, units.figures(3)),
         figure("ms per action", _ms_per_action, units.figures(3)),
     ]
-
-
-def _calls_per_episode(variant: EvaluatedVariant) -> float | None:
-    episodes = variant.together.success.episodes
-    return variant.calls.calls / episodes if episodes else None
 
 
 def _ms_per_action(variant: EvaluatedVariant) -> float | None:
@@ -226,14 +211,9 @@ def describe_latency(result: EvaluateResult) -> str:
 
 def latency_clause(variant: EvaluatedVariant) -> str:
     """Return the latency of a variant as a clause."""
-    if variant.chunk is not None:
-        return f"a chunk takes {chunk_speed(variant.chunk)}"
+    if (chunk := variant.chunk) is not None:
+        return f"a chunk takes {units.rate(chunk.ms.median)} ms (median), {units.rate(chunk.hz)} Hz"
     return f"a call takes {units.rate(variant.calls.median_ms)} ms (median), {units.rate(variant.calls.hz)} Hz"
-
-
-def chunk_speed(chunk: ChunkTimes) -> str:
-    """Return the latency of a chunk: '27.1 ms (median), 36.9 Hz'."""
-    return f"{units.rate(chunk.ms.median)} ms (median), {units.rate(chunk.hz)} Hz"
 
 
 def line_over_steps(result: EvaluateResult) -> list[str]:
@@ -413,12 +393,11 @@ def _describe_timing(result: EvaluateResult) -> str:
     timing = next(variant.timing for variant in result.variants if variant.timing is not None)
     return (
         f"The simulator went on while the policy was computing, at {units.number(timing.fps, 4)} control ticks per "
-        "second of a virtual clock, around LeRobot's own inference engines. Latency: as imposed on the "
-        "clock. A tick without an action takes no new action from the policy. An action is lost if the next action "
-        "follows before the simulator takes it: after a call that lasts a tick or longer, the loop of "
-        "lerobot-rollout does not wait. Age: from an observation until an action of its chunk was sent. Chunk "
-        "discontinuity: the median distance of actions from one chunk to the next ÷ the 95th percentile of the "
-        "distances in a chunk."
+        "second of a virtual clock, around LeRobot's own inference engines. Latency: as imposed on the clock. A tick "
+        "without an action takes no new action from the policy. An action is lost if the next action follows before "
+        "the simulator takes it: after a call that lasts a tick or longer, the loop of lerobot-rollout does not wait. "
+        "Age: from an observation until an action of its chunk was sent. Chunk discontinuity: the median distance of "
+        "actions from one chunk to the next ÷ the 95th percentile of the distances in a chunk."
     )
 
 

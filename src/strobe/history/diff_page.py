@@ -42,15 +42,13 @@ def outline(difference: Difference, _depth: int | None = None) -> Document:
 
 def answers(difference: Difference) -> list[str]:
     """Return the verdict on each measurement, the slower ones first."""
-    return [line for m in sorted(difference.measurements, key=_urgency) for line in _describe_change(m)]
+    kinds = ("slower", "faster", "no difference shown", "inconclusive")
+    ordered = sorted(difference.measurements, key=lambda m: kinds.index(m.verdict.kind))
+    return [line for m in ordered for line in _describe_change(m)]
 
 
 def _label(run: RunLabel) -> str:
     return f"{run.title}, {run.started:%Y-%m-%d %H:%M %Z}, strobe {run.strobe_version}"
-
-
-def _urgency(m: MeasurementChange) -> int:
-    return ("slower", "faster", "no difference shown", "inconclusive").index(m.verdict.kind)
 
 
 def _describe_change(m: MeasurementChange) -> list[str]:

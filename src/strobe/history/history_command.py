@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ from strobe.core.results.data import Interval
 from strobe.core.results.numerals import format_fixed
 from strobe.core.results.run_summary import MeasurementSummary
 from strobe.core.runs import saved_runs, store
-from strobe.core.runs.saved_runs import Run, UnreadableRun, load_git_versions, measured_runs
+from strobe.core.runs.saved_runs import Run, UnreadableRun, load_git_versions, load_measured_runs
 from strobe.history import gates
 from strobe.history.gates import Gated, GateFlags, exclusion_limit
 from strobe.history.results import History, Point, Trend
@@ -188,7 +188,7 @@ def _unjudged_runs(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole:
 def _first_measured(groups: Sequence[_Group]) -> list[str]:
     newest = max((group.seen[-1][0].summary.started for group in groups), default=None)
     alike: dict[tuple[str, str], list[_Group]] = {}
-    for group in sorted(groups, key=_last_seen):
+    for group in sorted(groups, key=lambda group: group.seen[-1][0].summary.started):
         alike.setdefault((group.measured, group.subject), []).append(group)
     lines = []
     for group in groups:
@@ -204,10 +204,6 @@ def _first_measured(groups: Sequence[_Group]) -> list[str]:
             continue
         lines.append(f"{group.subject}, {group.measured}, in {run.name}: {why}")
     return lines
-
-
-def _last_seen(group: _Group) -> datetime:
-    return group.seen[-1][0].summary.started
 
 
 def _dropped_measurements(groups: Sequence[_Group]) -> list[str]:
@@ -329,7 +325,7 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     else:
         files = [(legible(name), file) for name, file in store.iter_results(config.folder)]
         files = live.each("reading runs", files, "runs")
-        runs, unread = measured_runs(files, summary_of_run)
+        runs, unread = load_measured_runs((name, partial(summary_of_run, file)) for name, file in files)
     wanted = config.only.lower()
     runs = [run for run in runs if wanted in f"{run.subject.name} {run.subject.kind}".lower()]
     trends = history(runs, legible(str(config.folder)), unread, config.accept)

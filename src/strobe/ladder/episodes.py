@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.measure.guard import Guards, format_distinct
@@ -13,6 +13,7 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.results.numerals import significant
 from strobe.core.treatments.treatment import Variant
+from strobe.evaluate.episodes.play import EpisodeReporter
 from strobe.evaluate.measure.episodes import MARGIN, judge, pair_differences
 from strobe.evaluate.measure.planning import fewest_pairs
 from strobe.evaluate.measure.success_rates import decide
@@ -20,16 +21,6 @@ from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.lerobot.envs import environments
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.simulator import Played, Simulator
-
-
-class Watching(Protocol):
-    """Shows how far the episodes are."""
-
-    def progress(self, progress: Progress) -> None:
-        """Show how many pairs were played, and how long the rest can take."""
-
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
 
 
 class CandidateError(Exception):
@@ -72,7 +63,7 @@ class Episodes:
         """Name of the simulator, as `environments.display_name`."""
         return environments.display_name(self.env, self.tasks)
 
-    def play_against_baseline(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
+    def play_against_baseline(self, candidate: Variant, live: EpisodeReporter) -> tuple[PairedEpisodes | None, bool]:
         """Play ``candidate`` and, where that was not done yet, the baseline, in alternation, until success is decided.
 
         It is decided as an evaluation is (`measure.success_rates.decide`): after each pair, or with several tasks,
@@ -99,8 +90,8 @@ class Episodes:
                 pairs.append(pair)
                 took = time.perf_counter() - begun
                 remaining = took / len(pairs) * (self.planned_pairs - len(pairs))
-                watching.progress(Progress(len(pairs), self.planned_pairs, took, remaining, "pairs of episodes"))
-                watching.say(f"pair {len(pairs)} of {self.planned_pairs}: {_describe_pair(pair)}")
+                live.progress(Progress(len(pairs), self.planned_pairs, took, remaining, "pairs of episodes"))
+                live.say(f"pair {len(pairs)} of {self.planned_pairs}: {_describe_pair(pair)}")
                 if decide(pair_differences(pairs), self.margin, level, len(self.tasks)).kind != "undecided":
                     break
         except KeyboardInterrupt:

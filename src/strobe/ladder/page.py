@@ -88,7 +88,7 @@ def plots(result: OptimizeResult, depth: int | None = None) -> Plots:
         _compare_with_baseline(result, ladder), result.yardsticks, closely=_label_of_chosen(ladder)
     )
     drawn |= limits.plots(_label_rungs(result, ladder), result.machine.ceiling)
-    return drawn | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
+    return drawn | {"ladder": [_rungs(result, ladder)]}
 
 
 def measured_ladder(result: OptimizeResult) -> Ladder | None:
@@ -152,7 +152,9 @@ def _describe_figures(result: OptimizeResult, ladder: Ladder, whole: Comparison 
     summary = last.samples.summary
     text = f"{_ms(last)} ms per chunk ({_hz(last)} Hz), {_target_ms(ladder)} ms allowed"
     if straddles(summary.interval, ladder.target_ms):
-        text += f"; the median is inconclusive, {_interval_in_words(summary.interval)}"
+        ends = summary.interval
+        between = f"{100 * ends.level:.3g} % CI {significant(ends.low)} to {significant(ends.high)} ms" if ends else ""
+        text += f"; the median is inconclusive, {between or 'without an interval'}"
     if (judged := ladder.in_time) is not None:
         lacks = judged.outcome == "not judged" and judged.needed is None
         text += f"; {in_words.describe_lack(judged) if lacks else in_words.describe_share(judged)}"
@@ -292,7 +294,7 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += limits.cells(m, decimals)
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
     whole = Table(columns, rows)
-    return whole if any(m.limit for m in result.measurements) else whole.first_columns(len(columns) - 2)
+    return whole if any(m.limit for m in result.measurements) else whole.select_columns(range(len(columns) - 2))
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
@@ -441,12 +443,6 @@ def _inverse(interval: Interval) -> str | None:
     if interval.low <= 0 or interval.high <= 0 or interval.level < ENOUGH:
         return None
     return f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
-
-
-def _interval_in_words(interval: Interval | None) -> str:
-    if interval is None:
-        return "without an interval"
-    return f"{100 * interval.level:.3g} % CI {significant(interval.low)} to {significant(interval.high)} ms"
 
 
 def _has_headroom(m: Measurement) -> bool:

@@ -106,10 +106,6 @@ class Header:
         """Whether this user recorded the run on this machine, by the seal: else what it names is a stranger's word."""
         return is_sealed(self._sealed_content, self.seal)
 
-    def add_seal(self) -> Header:
-        """Return the header with this user's seal."""
-        return replace(self, seal=compute_seal(self._sealed_content))
-
     @property
     def _sealed_content(self) -> JsonObject:
         return {"arguments": self.arguments, "policy": self.policy, "made": self.made}
@@ -183,7 +179,8 @@ def make_header(context: Any) -> Header:
         compiled=bool(config.use_torch_compile),
     )
     try:
-        return replace(header, **_replay_fields(context)).add_seal()
+        whole = replace(header, **_replay_fields(context))
+        return replace(whole, seal=compute_seal(whole._sealed_content))
     except Exception:  # a LeRobot that keeps these elsewhere: the rest is worth having without them
         return header
 

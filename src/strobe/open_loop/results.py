@@ -98,16 +98,6 @@ class PartErrors(Data):
     naive: list[NaiveError] = Field(default_factory=list)
 
 
-class EpisodeErrors(Data):
-    """Errors on one episode."""
-
-    episode: int
-    held_out: bool
-    frames: int
-    rms: Finite = Field(description="σ: root mean square of the errors")
-    explained: Finite | None
-
-
 class PredictedChunk(Data):
     """A predicted chunk, thinned for a picture."""
 
@@ -148,7 +138,6 @@ class OpenLoop(Data):
     dimensions: list[DimensionError] = Field(default_factory=list)
     along: list[Finite | None] = many("σ: RMS error at each action of the chunk")
     naive_along: dict[str, list[Finite | None]] = mapping("yardstick → σ: RMS error at each action of the chunk")
-    by_episode: list[EpisodeErrors] = Field(default_factory=list)
     strips: list[Strip] = Field(default_factory=list)
     executed: int = Field(default=0, description="actions per chunk that a robot would execute")
     ranges: list[ActionRange] = many("range of these actions in the policy's numbers; empty if none was predicted")

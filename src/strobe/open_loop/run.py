@@ -23,14 +23,13 @@ from strobe.lerobot.processors import Difference
 from strobe.loops.measure.robot import joint_jumps, starts
 from strobe.loops.results.motion import FirstJump
 from strobe.open_loop.changes import possible_changes
-from strobe.open_loop.errors import FEWEST_EPISODES, explained_variance, mean_square, paired_error, rms
+from strobe.open_loop.errors import FEWEST_EPISODES, explained_variance, paired_error, rms
 from strobe.open_loop.hypotheses import Compared, judge_all, match_recorded_actions
 from strobe.open_loop.learnt import learn
 from strobe.open_loop.predictions import MOST_FRAMES, Predictions, predict
 from strobe.open_loop.results import (
     ActionRange,
     DimensionError,
-    EpisodeErrors,
     Hypothesis,
     NaiveError,
     NaiveName,
@@ -197,7 +196,6 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
         dimensions=_dimensions(data, squares, naive),
         along=[rms(squares[:, at]) for at in range(data.chunk)],
         naive_along={name: [rms(values[:, at]) for at in range(data.chunk)] for name, values in naive.items()},
-        by_episode=_errors_by_episode(data, squares, naive, held),
         strips=_strips(data, set(held_out)),
         unjudged=None if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
         f"hypotheses need {FEWEST_EPISODES} episodes, and Strobe looked at {len(np.unique(data.episodes))}",
@@ -255,25 +253,6 @@ def _dimensions(data: Compared, squares: Array, naive: dict[str, Array]) -> list
                 naive={each: error for each, error in errors.items() if error is not None},
             )
         )
-    return found
-
-
-def _errors_by_episode(
-    data: Compared, squares: Array, naive: dict[str, Array], held: NDArray[np.bool_]
-) -> list[EpisodeErrors]:
-    found = []
-    for episode in np.unique(data.episodes):
-        which = data.episodes == episode
-        if mean_square(squares[which]) is not None:
-            found.append(
-                EpisodeErrors(
-                    episode=int(episode),
-                    held_out=bool(held[which].any()),
-                    frames=int(which.sum()),
-                    rms=rms(squares[which]) or 0.0,
-                    explained=explained_variance(squares[which], naive["the mean action"][which]),
-                )
-            )
     return found
 
 

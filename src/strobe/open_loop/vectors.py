@@ -67,7 +67,7 @@ def _orders(wiring: SubjectWiring) -> Iterator[Scheme]:
             lambda what, how=how: f"in {what}, {how}",
             (f"{wanted} in observation.state.", "", f"{wanted} in observation.state and action."),
             partial(_reorder, order=order),
-            partial(_invert_order, order=order) if as_wide else None,
+            partial(_reorder, order=list(np.argsort(order))) if as_wide else None,
             action_by_itself=False,
             extra=extra,
         )
@@ -93,10 +93,6 @@ def _permutations(width: int, names: Sequence[str]) -> Iterator[tuple[tuple[int,
 
 def _reorder(vector: Any, order: Sequence[int]) -> object:
     return vector[..., list(order)]
-
-
-def _invert_order(vector: Any, order: Sequence[int]) -> object:
-    return vector[..., list(np.argsort(order))]
 
 
 def _units(wiring: SubjectWiring) -> Iterator[Scheme]:
@@ -134,8 +130,7 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
     )
     other = (
         "The processors have statistics of other data: use the policy_preprocessor and policy_postprocessor files of "
-        "the "
-        "training that made these weights."
+        "the training that made these weights."
     )
     fixes = tuple(
         missing if any(vector.normalises and vector.own is None for vector in vectors) else other
@@ -151,8 +146,8 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
              "The training data was normalised before it was recorded: unnormalise the actions again.",
              "The training data was normalised before it was recorded: normalise this data too.")  # fmt: skip
     ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
-        ("baseline", "{} should not be normalised", none, _raw, _already),
-        ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
+        ("baseline", "{} should not be normalised", none, _raw, _normalised_again),
+        ("twice", "{} should be normalised twice", twice, _normalised_again, _raw),
         ("by this data", "{} should be normalised with this data's statistics", (fixes[0], fixes[1], fixes[2]),
          _rescale_to_data, _from_data),
     )  # fmt: skip
@@ -169,16 +164,8 @@ def _raw(vector: VectorWiring) -> Vector | None:
     return None if vector.own is None else vector.own.unnormalise
 
 
-def _already(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.normalise
-
-
 def _normalised_again(vector: VectorWiring) -> Vector | None:
     return None if vector.own is None else vector.own.normalise
-
-
-def _unnormalised_again(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.unnormalise
 
 
 def _rescale_to_data(vector: VectorWiring) -> Vector | None:

@@ -170,10 +170,8 @@ def notes(rollout: Rollout) -> list[str]:
 def _describe_pace(pace: Pace) -> list[str]:
     about = [
         f"{pace.held_hz:.2f} of {pace.asked_hz:g} Hz over {units.count(pace.ticks, 'control tick')} in "
-        f"{pace.seconds:.1f} s; "
-        f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms. Jitter: a period's "
-        "distance from "
-        "the requested one."
+        f"{pace.seconds:.1f} s; {units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms. "
+        "Jitter: a period's distance from the requested one."
     ]
     if pace.late_part and pace.late_part_ms is not None:
         about.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in {pace.late_part}.")
@@ -319,8 +317,7 @@ def describe_rehearsal(rehearsal: Rehearsal) -> list[str]:
     whose = "the arm and its leader, whose joints an emulated hand swung" if led else "the arm"
     about = [
         f"Emulated servos replaced {whose}. They answer after {rehearsal.latency_ms:g} ms plus the transfer time of "
-        "the bytes. "
-        f"Calibration: {rehearsal.calibration}. Cameras: {rehearsal.frames}.",
+        f"the bytes. Calibration: {rehearsal.calibration}. Cameras: {rehearsal.frames}.",
         f"They received {units.count(rehearsal.goals, 'goal')}. The table shows their state at the end.",
     ]
     if rehearsal.planted:
@@ -334,7 +331,6 @@ def describe_rehearsal(rehearsal: Rehearsal) -> list[str]:
 def plots(result: RolloutResult, depth: int | None = None) -> Plots:
     """Return the course of the run, then the parts of a tick and of a call, by the key of their section."""
     drawn = {key: of_section for key, of_section in measured.plots(result, depth).items() if key != "samples"}
-    drawn |= page_calls.bench_plots(result.rollout.bench)
     course = result.rollout.series
     if course.at_s and result.rollout.pace is not None:
         drawn["pace"] = [_course(course, 1e3 / result.rollout.pace.asked_hz)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.report import charts
-from strobe.core.report.charts import Plot
 from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, listing, words
-from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.loops.results.rollout import Bench, Cause, Clocks, Encoding, Place, Remote, Step, spread_in_words
 
@@ -80,25 +77,6 @@ def bench_sections(bench: Bench | None) -> list[Section]:
             [about],
         )
     ]
-
-
-def bench_plots(bench: Bench | None) -> Plots:
-    """Return a stacked bar per place: on the CPU, waiting for a CPU, blocked."""
-    if bench is None or len(bench.times) < 2:
-        return {}
-    parts = {
-        "on a CPU": [time.cpu_ms for time in bench.times],
-        "waiting for a CPU": [time.waiting_ms for time in bench.times],
-        "blocked": [time.blocked_ms for time in bench.times],
-    }
-    places = [TITLES[time.place] for time in bench.times]
-    hover = "%{y}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
-    traces = [
-        charts.bars(name, places, [ms or 0.0 for ms in values], charts.colour(index), hover)
-        for index, (name, values) in enumerate(parts.items())
-    ]
-    x, y = charts.axis("ms of the median call"), {**charts.DOWN, "fixedrange": True}
-    return {"bench": [Plot("As bars", "", traces, charts.layout(120 + 40 * len(places), x, y, barmode="stack"))]}
 
 
 def remote_answers(remote: Remote) -> list[str]:

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 from unittest import mock
 
 import torch
 from gymnasium.vector import SyncVectorEnv
 from lerobot.envs.configs import EnvConfig
-from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.envs import environments, libero
 from strobe.lerobot.envs.environments import Observation
 from strobe.lerobot.envs.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.quiet import quiet
 from strobe.simulators.results import Episode
 
@@ -61,34 +61,6 @@ def outcomes_reported(vector: SyncVectorEnv) -> Iterator[None]:
 
     with mock.patch.object(vector, "step", step_with_outcome):
         yield
-
-
-class Actor(Protocol):
-    """A policy of LeRobot's with its processors that acts in a simulator, such as `PolicySubject`."""
-
-    @property
-    def policy(self) -> PreTrainedPolicy:
-        """LeRobot's own object."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """The device that it computes on."""
-        ...
-
-    @property
-    def preprocessor(self) -> Any:
-        """LeRobot's steps from an observation to the policy's batch."""
-        ...
-
-    @property
-    def postprocessor(self) -> Any:
-        """LeRobot's steps from the policy's actions to the simulator's."""
-        ...
-
-    def prepare(self, observation: Observation) -> Observation:
-        """Return the batch that the policy is called with."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -136,7 +108,7 @@ class Simulator:
         UserError: the simulator is not installed, or cannot be started.
     """
 
-    def __init__(self, env: EnvConfig, actor: Actor, rendering: Rendering = "needed") -> None:
+    def __init__(self, env: EnvConfig, actor: PolicySubject, rendering: Rendering = "needed") -> None:
         from lerobot.envs.factory import make_env_pre_post_processors
 
         self.actor = actor

@@ -90,12 +90,7 @@ def parse(text: str, axes: Sequence[str]) -> Wish:
     return Wish(text, metric, tuple(conditions))
 
 
-def best(
-    wish: Wish,
-    cells: Sequence[Cell],
-    samples: Mapping[tuple[str, str], Runs],
-    on: str = "",
-) -> Best:
+def best(wish: Wish, cells: Sequence[Cell], samples: Mapping[tuple[str, str], Runs], on: str = "") -> Best:
     """The best of ``cells`` (all of one machine), with those that are not shown to be worse.
 
     Times are judged by the figure that was wished for, all pairs of cells together at 95 % (`verdicts.slower`). One run
@@ -127,7 +122,8 @@ def best(
     figure = f"{significant(value, 4)} {metric.unit}".strip()
     winner.sentence = f"{prefix}best {metric.what}: `{which}`."
     winner.sentence = winner.sentence[:1].upper() + winner.sentence[1:]
-    winner.details = [f"It reaches {figure}{_condition_clause(wish)}."]
+    conditions = ", ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
+    winner.details = [f"It reaches {figure}{f', with {conditions}' if conditions else ''}."]
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if metric.quantile is None:
         winner.ties = [other.settings for figure, other, _ in others if figure == value]
@@ -163,7 +159,6 @@ def _judge(
         if interval and interval.low <= 1
     ]
     winner.ties = [candidate.settings for candidate, _ in held]
-    winner.tie_intervals = [interval for _, interval in held]
     winner.unjudged = [
         candidate.settings for candidate, interval in zip(others, judged, strict=True) if interval is None
     ]
@@ -204,11 +199,6 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
         have = axis_number(text)
     limit = axis_number(wanted)
     return have is not None and limit is not None and TESTS[test](have, limit)
-
-
-def _condition_clause(wish: Wish) -> str:
-    conditions = ", ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-    return f", with {conditions}" if conditions else ""
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:

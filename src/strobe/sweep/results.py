@@ -125,7 +125,6 @@ class Best(Data):
     settings: dict[str, str] = Field(default_factory=dict)
     measurement: str = ""
     ties: list[dict[str, str]] = many("cells not shown to be worse")
-    tie_intervals: list[Interval] = many("interval of each one's time ÷ the best one's; empty for other figures")
     unjudged: list[dict[str, str]] = many("cells with too few samples to judge")
     sentence: str = Field(description="the decision in words")
     details: list[str] = many("its figure, and what is as good or not judged")

@@ -90,7 +90,8 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
     exponent, interval = float(power.params[0]), _interval(power)
     distinct = len(set(x.tolist()))
     straight = slope is not None and fixed is not None and off_line < off_power and distinct > 2
-    what = f"{measurement} {_figure_name(figure)}"
+    named: dict[Figure, str] = {"time": "time", "memory": "peak memory", "activations": "live tensor memory"}
+    what = f"{measurement} {named[figure]}"
     curved = distinct > 2 and min(off_power, off_line) > CURVED
     effect = _effect(axis, measurement, cells, exponent, interval)
     if effect == "ignored":
@@ -168,10 +169,6 @@ def _line(what: str, figure: Figure, axis: Axis, slope: float, interval: Interva
     unit = axis.unit.removesuffix("s") if axis.unit.endswith("s") else axis.unit
     ends = f". Slope {show(slope)}{shown}" if shown else ""
     return f"{what} is {show(fixed)} plus {show(slope)} per {unit}{ends}"
-
-
-def _figure_name(figure: Figure) -> str:
-    return {"time": "time", "memory": "peak memory", "activations": "live tensor memory"}[figure]
 
 
 def _ms(value: float) -> str:

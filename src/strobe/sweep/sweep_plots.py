@@ -1,39 +1,27 @@
-"""Sweep → plots: lines over one axis, the parts' shares as stacked bars, heat maps over two axes."""
+"""Sweep → plots: the figures of its cells as lines over one axis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from strobe.core.report import charts
-from strobe.core.report.charts import OTHER, Colours, Plot, Trace
+from strobe.core.report.charts import Plot, Trace
 from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.sweep.results import Axis, Cell, Row, Sweep
-from strobe.sweep.sweep_cells import Figures, cells_in_grid_order, machine_numbers, shares, top_parts
-
-BARS = 80  # cells in one stacked plot; more only make the page long
-MAPS = 4
-# One hue each, light enough from end to end for dark text, on a light page and on a dark one.
-SCALES = {"throughput": ("#edf4fc", "#7cb0e6"), "time": ("#fdf2e6", "#e8a25c")}
+from strobe.sweep.sweep_cells import cells_in_grid_order, machine_numbers
 
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure of a row in a line plot or a heat map, in the unit of its axis."""
+    """A figure of a row in a plot, in the unit of its axis."""
 
-    name: Literal["time", "throughput", "memory"]
     title: str
     unit: str
     of: Callable[[Row], float | None]
     interval: Callable[[Row], Interval | None] = lambda row: None
-
-
-def plots(sweep: Sweep) -> list[Plot]:
-    """Return lines over one axis, the parts' shares as stacked bars, heat maps over two axes."""
-    return [*_lines(sweep), *_shares(sweep), *_heat_maps(sweep)]
 
 
 def _figures(rows: Sequence[Row]) -> list[_Figure]:
@@ -48,13 +36,14 @@ def _figures(rows: Sequence[Row]) -> list[_Figure]:
         return Interval(low=low, high=high) if math.isfinite(high) else None
 
     return [
-        _Figure("time", "Time per call", "ms", lambda row: row.ms.median, lambda row: row.ms.interval),
-        _Figure("throughput", "Throughput", "samples/s", lambda row: row.throughput, rates),
-        _Figure("memory", "Memory", unit, lambda row: None if row.memory_bytes is None else row.memory_bytes / scale),
+        _Figure("Time per call", "ms", lambda row: row.ms.median, lambda row: row.ms.interval),
+        _Figure("Throughput", "samples/s", lambda row: row.throughput, rates),
+        _Figure("Memory", unit, lambda row: None if row.memory_bytes is None else row.memory_bytes / scale),
     ]
 
 
-def _lines(sweep: Sweep) -> list[Plot]:
+def plots(sweep: Sweep) -> list[Plot]:
+    """Return a plot of each figure over the longest axis, with a line for each combination of the others."""
     rows = [row for cell in sweep.cells for row in cell.rows]
     along = _longest(sweep.axes)
     if along is None or len(along.values) < 2:
@@ -144,115 +133,3 @@ def _axis_plot(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace],
     gaps = "Cells without a result have no point." if any(not cell.rows for cell in sweep.cells) else ""
     layout = charts.layout(320 + 20 * legend, x, y, showlegend=len(traces) > 1)
     return Plot(f"{figure.title} over {along.name}{of_phase}", f"{bars} {gaps}".strip(), traces, layout)
-
-
-def _shares(sweep: Sweep) -> list[Plot]:
-    of_rows = shares(sweep)
-    parts = top_parts(of_rows)
-    if not parts:
-        return []
-    remaining_rows = iter(of_rows)
-    held = [(cell, {row.measurement: next(remaining_rows) for row in cell.rows}) for cell in cells_in_grid_order(sweep)]
-    measured = list(dict.fromkeys(name for _, rows in held for name in rows))
-    colours = Colours(parts)
-    drawn = []
-    for measurement in measured:
-        of_cells = [(cell, rows.get(measurement, {})) for cell, rows in held if measurement in rows or not cell.rows]
-        named = [part for part in parts if part != "other" and any(part in rows for _, rows in of_cells)]
-        if named:
-            of = f" ({measurement})" if len(measured) > 1 else ""
-            drawn.append(_stacked_plot(sweep, of, of_cells, named, colours))
-    return drawn
-
-
-def _stacked_plot(
-    sweep: Sweep, of: str, of_cells: Sequence[tuple[Cell, Figures]], parts: list[str], colours: Colours
-) -> Plot:
-    shown = of_cells[:BARS]
-    names = [", ".join(_rest(cell, sweep.axes)) + ("" if cell.rows else f": {cell.status}") for cell, _ in shown]
-    stacks: list[tuple[str, str, list[float | None]]] = [
-        (part, colours.part_colour(part), [rows.get(part) for _, rows in shown]) for part in parts
-    ]
-    # The whole is 100 %: what the named parts leave is drawn, and never negative by rounding.
-    rest = [max(0.0, 1 - sum(rows.get(part, 0.0) for part in parts)) if rows else None for _, rows in shown]
-    stacks.append(("the rest", OTHER, rest))
-    hover, traces = "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>", []
-    for name, colour, values in stacks:
-        drawn = [None if share is None else 100 * share for share in values]
-        inside = charts.bar_text_properties([units.percent(share) or "" for share in values])
-        traces.append(charts.bars(name, range(len(shown)), drawn, colour, hover, **inside, customdata=names))
-    layout = charts.layout(
-        110 + 26 * len(shown),
-        charts.axis("% of the whole", range=[0, 100]),
-        charts.names_axis(names, **charts.DOWN),
-        barmode="stack",
-        bargap=0.25,
-        uniformtext=charts.ROOM,
-    )
-    caption = f"The first {BARS} of {len(of_cells)} cells. The table has all cells." if len(of_cells) > BARS else ""
-    return Plot(f"Where the time goes in each cell{of}", caption, traces, layout)
-
-
-def _heat_maps(sweep: Sweep) -> list[Plot]:
-    varied = [axis for axis in sweep.axes if len(axis.values) > 1]
-    rows = [row for cell in sweep.cells for row in cell.rows]
-    if len(varied) < 2 or not rows:
-        return []
-    down, across, *others = varied
-    combinations = list(dict.fromkeys(_rest(cell, others) for cell in cells_in_grid_order(sweep)))
-    measured = list(dict.fromkeys(row.measurement for row in rows))
-    throughput_first = sorted(_figures(rows)[:2], key=lambda figure: figure.name != "throughput")
-    wanted = [(m, rest, figure) for m in measured for rest in combinations for figure in throughput_first]
-    drawn = []
-    for measurement, rest, figure in wanted[:MAPS]:
-        of = [measurement] if len(measured) > 1 else []
-        of += [f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True)]
-        inside = [cell for cell in sweep.cells if _rest(cell, others) == rest]
-        unlike = len({machine_numbers(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
-        left_out = f"The table has what the other {len(wanted) - MAPS:,} maps would show." if len(wanted) > MAPS else ""
-        axes = f"{down.name} by {across.name}."
-        sentences = [axes, "From unlike machines: see the table." if unlike else ""]
-        sentences += [left_out] if len(drawn) == MAPS - 1 else []
-        caption = " ".join(filter(None, sentences))
-        title = f"{figure.title} ({figure.unit}){': ' if of else ''}{', '.join(of)}"
-        drawn.append(_heat_map(title, caption, down, across, inside, measurement, figure))
-    return drawn
-
-
-def _rest(cell: Cell, others: Sequence[Axis]) -> tuple[str, ...]:
-    return tuple(cell.settings.get(axis.name, units.NONE) for axis in others)
-
-
-def _heat_map(
-    title: str, caption: str, down: Axis, across: Axis, inside: Sequence[Cell], measurement: str, figure: _Figure
-) -> Plot:
-    at = {(cell.settings.get(down.name), cell.settings.get(across.name)): cell for cell in inside}
-    grid = [[at.get((y, x)) for x in across.values] for y in down.values]
-
-    def value(cell: Cell | None) -> float | None:
-        row = next((row for row in cell.rows if row.measurement == measurement), None) if cell else None
-        return row and figure.of(row)
-
-    values = [[value(cell) for cell in row] for row in grid]
-    failed = [[cell is not None and value(cell) is None for cell in row] for row in grid]
-    known = [v for row in values for v in row if v is not None]
-    logarithmic = charts.is_wide(known)
-    decimals = units.digits(max(known, default=0.0))
-    names = [[f"{down.name} {y}, {across.name} {x}" for x in across.values] for y in down.values]
-    heights = [[None if v is None else math.log10(v) if logarithmic else v for v in row] for row in values]
-    texts = [[units.ms(v, decimals) or "" for v in row] for row in values]
-    traces = [charts.heat_map(heights, texts, names, SCALES[figure.name])]
-    if any(map(any, failed)):
-        # A cell without a result is grey and says why, so that it is not taken for one that was never requested.
-        marks = [[0 if f else None for f in row] for row in failed]
-        texts = [
-            [c.status if c and f else "" for c, f in zip(*row, strict=True)] for row in zip(grid, failed, strict=True)
-        ]
-        traces.append(charts.heat_map(marks, texts, names, (OTHER, OTHER), "#fff"))
-    layout = charts.layout(
-        112 + 44 * len(down.values),
-        charts.names_axis(across.values, title={"text": across.name}),
-        charts.names_axis(down.values, **charts.DOWN),
-        margin={"t": 28, "b": 44, "l": 24, "r": 12},  # room above for the camera, which would hide a cell
-    )
-    return Plot(title, caption, traces, layout)

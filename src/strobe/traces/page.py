@@ -41,10 +41,10 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
 
 
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
-    """Return what each device's time is made of and how busy it is over time."""
+    """Return how busy each device is over time."""
     devices = [(rank, device) for rank in answer.ranks for device in rank.devices]
     named = [(rank.device_label(device), device) for rank, device in devices if device.gaps.is_judged]
-    return {"devices": [_device_time_plot(named), _busy_plot(named[:RANKS])]} if named else {}
+    return {"devices": [_busy_plot(named[:RANKS])]} if named else {}
 
 
 def answers(answer: TraceAnswer) -> list[str]:
@@ -206,28 +206,6 @@ _SYNCS: Columns[SyncTime] = [
     figure("Host ms", lambda sync: sync.ms, units.places(3)),
     words("From", lambda sync: ", ".join(sync.callers[:CALLERS]) or None),
 ]
-
-
-def _device_time_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
-    names, devices = [name for name, _ in named], [device for _, device in named]
-    stacks = {
-        "computing": [device.compute_ms for device in devices],
-        "collectives alone": [device.exposed_communication_ms for device in devices],
-        "copies alone": [device.exposed_copies_ms for device in devices],
-    }
-    of = [{each.cause: each.ms for each in device.gaps.causes} for device in devices]
-    for cause in dict.fromkeys(cause for causes in of for cause in causes):
-        stacks[f"idle: {cause}"] = [causes.get(cause, 0.0) for causes in of]
-    stacks["idle: shorter gaps"] = [max(device.gaps.idle_ms - device.gaps.gaps_ms, 0.0) for device in devices]
-    places, hover = list(range(len(names))), "%{x:.4g} ms<extra>%{fullData.name}</extra>"
-    drawn = [
-        charts.bars(kind, places, values, charts.colour(index), hover)
-        for index, (kind, values) in enumerate(stacks.items())
-        if any(values)
-    ]
-    height, x, y = max(220, 60 * len(names) + 130), charts.from_zero("ms"), charts.names_axis(names, **charts.DOWN)
-    layout = charts.layout(height, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
-    return Plot("Time of the device", "From its first work to its last.", drawn, layout)
 
 
 def _busy_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:

@@ -50,12 +50,12 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Iterator[Finding
             slow.append(lever)
         elif comparison.verdict.kind not in ("faster", "inconclusive"):
             flat.append(lever)
-    if flat or slow:
+    if count := len(flat) + len(slow):
         seen = [f"No clear difference: {', '.join(flat)}."] if flat else []
         seen += [f"Slower: {', '.join(slow)}."] if slow else []
         yield info(
             rule="levers-without-effect",
-            title=f"{_count_levers(len(flat) + len(slow))} no time in this training step",
+            title=f"{f'{count} levers save' if count > 1 else 'One lever saves'} no time in this training step",
             found=f"{' '.join(seen)} (Change of the step time, with its CI.)",
             why="A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine "
             "has no fast kernel for it.",
@@ -205,10 +205,6 @@ def _peak(measurement: Measurement) -> int | None:
 
 def _gib(value: int) -> str:
     return gib(value, 2) if value >= 2**30 / 10 else f"{value / 2**20:.1f} MiB"
-
-
-def _count_levers(count: int) -> str:
-    return "One lever saves" if count == 1 else f"{count} levers save"
 
 
 RULES = (pays, ineffective_levers, direction, range_of_float16, accumulation)

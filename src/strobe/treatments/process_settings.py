@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from strobe.core.errors import UserError
+from strobe.core.measure.other_work import usable_processors
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
@@ -86,7 +87,7 @@ _THREAD_COUNT = SharedSetting(torch.get_num_threads, _set_threads)
 
 def cores() -> tuple[int, int]:
     """Return the processors that this process may run on, and how many physical cores these are."""
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    usable = usable_processors()
     siblings = {_siblings(processor) for processor in usable}
     return len(usable), len(siblings)
 

@@ -162,13 +162,13 @@ class OptimizerForm(Treatment):
         for group, _ in before:
             group.update(fused=self.form == "fused", foreach=self.form == "foreach")
         if self.form == "fused":
-            _counters_to_device(optimizer)
+            _move_counters(optimizer, lambda parameter: parameter.device)
 
         def undo() -> None:
             for group, own in before:
                 group.update(own)
             if self.form == "fused" and not any(own["fused"] for _, own in before):
-                _counters_to_host(optimizer)
+                _move_counters(optimizer, lambda _: torch.device("cpu"))
 
         return undo
 
@@ -189,15 +189,7 @@ class OptimizerForm(Treatment):
         self._checked = True
 
 
-def _counters_to_device(optimizer: torch.optim.Optimizer) -> None:
-    _move(optimizer, lambda parameter: parameter.device)
-
-
-def _counters_to_host(optimizer: torch.optim.Optimizer) -> None:
-    _move(optimizer, lambda _: torch.device("cpu"))
-
-
-def _move(optimizer: torch.optim.Optimizer, where: Call) -> None:
+def _move_counters(optimizer: torch.optim.Optimizer, where: Call) -> None:
     moving: dict[tuple[torch.device, torch.device], list[dict[str, Any]]] = {}
     for parameter, state in optimizer.state.items():
         step = state.get("step")

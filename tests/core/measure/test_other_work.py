@@ -47,7 +47,7 @@ def look_at_cores(monkeypatch: pytest.MonkeyPatch, per_core: list[dict[str, floa
 
     readings = iter([reading(0.0), reading(1.0)])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(readings))
-    monkeypatch.setattr(other_work.os, "sched_getaffinity", lambda _: set(range(len(per_core))), raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(len(per_core))), raising=False)
     monkeypatch.setattr(psutil.Process, "nice", lambda _: 0)
     monkeypatch.setattr(other_work, "_sleep", lambda _: None)
     return LOOK(0.0)

@@ -22,7 +22,7 @@ def help_text(doc: str, config_class: object, skip: Iterable[str] = ()) -> str:
     for item in flag_fields(config_class, skip):
         (arguments if positional_name(item) else flags).extend(describe_field(config_class, item))
     named = ["Arguments:", *arguments, ""] if arguments else []
-    return "\n".join([_join_details(doc).strip(), "", *named, "Flags:", *flags])
+    return "\n".join([doc.replace(MORE, "\n", 1).strip(), "", *named, "Flags:", *flags])
 
 
 def brief_help(command: str, doc: str, whole: str, common: Mapping[str, Sequence[str]], *, treatments: bool) -> str:
@@ -39,7 +39,7 @@ def brief_help(command: str, doc: str, whole: str, common: Mapping[str, Sequence
         for group, names in common.items():
             lines += [f"{group}:", *(line for name in names for line in blocks[name]), ""]
     else:
-        lines = [*whole[len(_join_details(doc).strip()) :].strip().splitlines(), ""]
+        lines = [*whole[len(doc.replace(MORE, "\n", 1).strip()) :].strip().splitlines(), ""]
     left = len(blocks) - sum(len(names) for names in common.values()) if common else 0
     rest = f"The other {left} flags, details and examples" if left else "Details and more examples"
     lines += [f"{rest}: strobe {command} --help=all"] if left or MORE in doc else []
@@ -63,10 +63,6 @@ def _flag_blocks(text: str) -> dict[str, list[str]]:
         else:
             name = None
     return blocks
-
-
-def _join_details(doc: str) -> str:
-    return doc.replace(MORE, "\n", 1)
 
 
 def treatments_help() -> str:

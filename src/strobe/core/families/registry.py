@@ -181,8 +181,3 @@ def find_package(module: str) -> tuple[str, str] | None:
     except importlib.metadata.PackageNotFoundError:
         names = importlib.metadata.packages_distributions().get(top, [])
         return (names[0], importlib.metadata.version(names[0])) if names else None
-
-
-def find_packages(*parts: type) -> dict[str, str]:
-    """Return distribution → version of the packages that ``parts``, classes, come from."""
-    return dict(sorted({found for part in parts if (found := find_package(part.__module__)) is not None}))

@@ -52,12 +52,11 @@ def _cpu_name() -> str:
 
 def _nodes() -> int:
     """Return how many memory nodes have processors that this process may run on; 1 where the system does not say."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
     nodes = 0
     for file in _NODES.glob("node*/cpumap"):
         with contextlib.suppress(OSError, ValueError):
             mask = int(file.read_text().strip().replace(",", ""), 16)
-            nodes += any(mask >> processor & 1 for processor in usable)
+            nodes += any(mask >> processor & 1 for processor in other_work.usable_processors())
     return max(nodes, 1)
 
 

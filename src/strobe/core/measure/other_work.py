@@ -53,9 +53,14 @@ class OtherWork:
         return f"{busy}: {wide}work on the CPU takes about {self.times_as_long:.2g} times as long"
 
 
+def usable_processors() -> list[int]:
+    """Return the numbers of the processors that this process may run on."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def look(seconds: float = LOOK_S) -> OtherWork:
     """Sleep ``seconds``, and return what others took of the cores meanwhile; nothing where it cannot be read."""
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    usable = usable_processors()
     try:
         before = _time_taken(usable)
         waiting = _sleep(seconds)

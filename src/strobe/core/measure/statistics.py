@@ -157,8 +157,7 @@ _LEVEL = 0.95
 # A note blames the machine; at this level a quiet run is blamed wrongly once in a thousand.
 _SURE = 0.001
 _FEWEST_TO_DESCRIBE = 20
-# Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged
-# first.
+# Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged first.
 _MOST_TO_DESCRIBE = 1000
 _TIMES = 5  # a change by more than so many times is told by the times before and after
 
@@ -354,8 +353,8 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
 
     The 95 % intervals are percentiles of a bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
     chapter 13) that draws whole rounds, so that what slows a round alike stays together, wider by what neighbouring
-    rounds share (see `inflation`). They say how well the line
-    through these numbers of steps is known, not how straight it is. Below six rounds there are none.
+    rounds share (see `inflation`). They say how well the line through these numbers of steps is known, not how straight
+    it is. Below six rounds there are none.
 
     Args:
         samples: steps → milliseconds of each round, equally many for all.

@@ -25,7 +25,6 @@ Place = float | str | None  # on an axis: a number, or a category
 PALETTE = ("#2f6fb0", "#b85c14", "#2d7d4f", "#b0416a", "#7355b5", "#1b7f88", "#8a6a14", "#5f7328", "#96563b", "#526fa6")
 OTHER = "#6c747d"
 MUTED = "#8a929c"  # colour of a line for comparison
-INK = "#12181f"
 DASHES = ("solid", "dash", "dot", "dashdot")
 WIDE = 8  # a span of values, highest over lowest, from which a logarithm shows them better
 DECADES = 12  # approximate number of labelled decades on an axis
@@ -173,31 +172,6 @@ def bar_text_properties(texts: Sequence[str]) -> JsonObject:
 ROOM = {"minsize": 9, "mode": "hide"}  # a layout's ``uniformtext``: no text where it would be smaller
 
 
-def heat_map(
-    values: Sequence[Sequence[float | None]],
-    texts: Sequence[Sequence[str]],
-    names: Sequence[Sequence[str]],
-    ends: tuple[str, str],
-    ink: str = INK,
-) -> Trace:
-    """Return a field for each value, by rows; ``ends`` are the colours of the least and the largest."""
-    return {
-        "type": "heatmap",
-        "x": list(range(len(values[0]))),
-        "y": list(range(len(values))),
-        "z": values,
-        "text": texts,
-        "customdata": names,
-        "colorscale": [[0, ends[0]], [1, ends[1]]],
-        "textfont": {"color": ink},
-        "texttemplate": "%{text}",
-        "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
-    }
-
-
 def error_bars(values: Sequence[float], intervals: Sequence[Interval | None], colour: str) -> JsonObject:
     """Return the error bars of a trace, for its ``error_x`` or ``error_y``; a value without an interval has none."""
     pairs = list(zip(values, intervals, strict=True))
@@ -287,12 +261,6 @@ def dashed_line(place: Place, axis: Literal["x", "y"] = "x", **style: object) ->
         f"{other}1": 1,
     }
     return {"type": "line", **ends, "line": {"dash": "dash", "width": 1.5, "color": OTHER} | style}
-
-
-def diagonal(low: float, high: float) -> JsonObject:
-    """Return a shape of the layout: a dotted line on which both axes have the same value."""
-    ends = {"x0": low, "y0": low, "x1": high, "y1": high}
-    return {"type": "line", **ends, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}
 
 
 def _round_values(values: Iterable[Place], figures: int = 6) -> list[Place]:

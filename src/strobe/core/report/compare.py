@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import breakdown, charts, limits, measured, memory, more, pace, sameness, sameness_plots, tables
-from strobe.core.report.charts import Plot
+from strobe.core.report import breakdown, limits, measured, memory, more, pace, sameness, sameness_plots, tables
 from strobe.core.report.document import Document, Section
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.agreement import Yardstick, yardstick
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import RANDOM_WEIGHTS
 
 
@@ -126,7 +124,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
         notes = dict.fromkeys(c.gradient.note for c in result.judged_comparisons() if c.gradient and c.gradient.note)
         shown.append(Section("gradients", "Do they train the same?", same, text=list(notes)))
     shown += measured.guidance(result)
-    parted = _divided_measurements(result)
+    parted = [m for m in result.measurements if m.components]
     if len(parted) > 1:
         shown.append(Section("parts", f"Parts side by side ({tables.SHARES})", tables.parts(parted, depth)))
     shown += pace.cadence_sections(result)
@@ -170,34 +168,12 @@ def yardsticks(result: Result) -> list[Yardstick]:
     return getattr(result, "yardsticks", [])
 
 
-def plots(result: Result, depth: int | None = None) -> Plots:
-    """Return the plots of each section, by its key; ``depth`` limits the levels of the parts side by side."""
-    drawn, parted = measured.plots(result), _divided_measurements(result)
+def plots(result: Result, _depth: int | None = None) -> Plots:
+    """Return the plots of each section, by its key."""
+    drawn = measured.plots(result)
     drawn |= sameness_plots.plots(sameness.comparison_candidates(result.judged_comparisons()), yardsticks(result))
-    drawn |= limits.plots(_named_measurements(result), result.machine.ceiling)
-    return drawn | ({"parts": [_side_by_side(parted, depth)]} if len(parted) > 1 else {})
+    return drawn | limits.plots(_named_measurements(result), result.machine.ceiling)
 
 
 def _named_measurements(result: Result) -> list[limits.Named]:
     return [(m.name, m) for m in result.measurements]
-
-
-def _divided_measurements(result: Result) -> list[Measurement]:
-    return [m for m in result.measurements if m.components]
-
-
-def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plot:
-    medians = tables.side_by_side(measurements, depth)
-
-    def largest(path: tuple[str, ...]) -> float:
-        return max(by_path[path].share for by_path in medians if path in by_path)
-
-    paths = [p for p in tables.align_paths([list(by_path) for by_path in medians]) if largest(p) >= 0.01]
-    names = [" › ".join(path[-2:]) for path in paths]
-    hover, traces = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>", []
-    for index, (m, by_path) in enumerate(zip(measurements, medians, strict=True)):
-        values = [by_path[path].summary.median if path in by_path else None for path in paths]
-        traces.append(charts.bars(m.name, range(len(paths)), values, charts.colour(index), hover, labels=names))
-    height, y = 120 + max(26, 15 * len(measurements)) * len(paths), charts.names_axis(names, **charts.DOWN)
-    layout = charts.layout(height, charts.axis("ms per iteration (median)"), y, barmode="group", bargap=0.3)
-    return Plot("As bars", "Parts under 1 % everywhere are in the table only.", traces, layout)

@@ -200,7 +200,7 @@ def print_table(whole: Table, console: Console) -> None:
     """Print a table whole. A terminal too narrow for it loses the columns on the right, and a line says so."""
     fitting = whole
     while _width(fitting, console) > console.width and console.is_terminal and len(fitting.columns) > 3:
-        fitting = fitting.first_columns(len(fitting.columns) - 1)
+        fitting = fitting.select_columns(range(len(fitting.columns) - 1))
     shown = _rich(fitting, console.is_terminal)
     if _width(fitting, console) > console.width:
         # Rich takes columns away until the rest fits, unless the table itself says how wide it is.

@@ -76,10 +76,6 @@ class Table:
             [i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)]
         )
 
-    def first_columns(self, count: int) -> Table:
-        """Return the table with its first ``count`` columns only."""
-        return self.select_columns(range(count))
-
     def select_columns(self, places: Sequence[int]) -> Table:
         """Return the table with the columns at ``places`` only."""
         rows = [Row([row.cells[i] for i in places], row.kind, row.depth, row.share) for row in self.rows]

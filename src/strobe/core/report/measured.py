@@ -287,7 +287,7 @@ def _spread(index: int, name: str, samples: Samples, split: bool) -> Trace:
     colour = charts.colour(index)
     trace: Trace = {
         "orientation": "h",
-        "x": _round_values(samples.values),
+        "x": [float(f"{value:.6g}") for value in samples.values[:MANY]],
         "y0": name,
         "name": name,
         "marker": {"color": colour, "size": 4, "opacity": 0.55},
@@ -311,12 +311,12 @@ def plot_sample_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
         colour, cut = charts.colour(index), len(samples.warmup)
         hover, together = "%{x}: %{y:.4~g} ms<extra>%{fullData.name}</extra>", {"legendgroup": str(index)}
         if cut:
-            at, values = list(range(1, cut + 1))[:MANY], _round_values(samples.warmup)
+            at, values = list(range(1, cut + 1))[:MANY], samples.warmup[:MANY]
             drawn = charts.points(
                 f"{name}: warm-up", at, values, colour, hover, size=7, symbol="circle-open", **together
             )
             traces.append(drawn)
-        at, values = list(range(cut + 1, cut + 1 + len(samples.values))), _round_values(samples.values)
+        at, values = list(range(cut + 1, cut + 1 + len(samples.values))), samples.values[:MANY]
         traces.append(charts.line(name, at, values, colour, hover, points=4, style={"width": 1}, **together))
     steady = [v for _, s in group for v in s.values]
     warm = [v for _, s in group for v in s.warmup]
@@ -329,7 +329,3 @@ def plot_sample_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
         y["range"] = [max(0.0, low - 0.1 * (high - low)), 1.25 * high]
         caption += f" {units.count(above, 'warm-up sample')} above the axis, up to {units.ms(max(warm))} ms."
     return Plot(title, caption, traces, charts.layout(300, charts.axis("sample"), y, showlegend=len(traces) > 1))
-
-
-def _round_values(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.6g}") for value in values[:MANY]]

@@ -82,7 +82,7 @@
         marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
         insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
       };
-      if (trace.type === "bar" || trace.type === "heatmap") return trace;
+      if (trace.type === "bar") return trace;
       return {
         ...trace,
         ...trace.marker && { marker: { ...trace.marker, color: lit(trace.marker.color) } },

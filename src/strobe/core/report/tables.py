@@ -9,7 +9,7 @@ from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Comparison, GradientAgreement
-from strobe.core.results.data import Quantiles, Samples, Summary
+from strobe.core.results.data import Quantiles, Samples
 from strobe.core.results.measurement import Blocks, Component, Measurement
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
@@ -30,7 +30,7 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     """Return where one measurement's time goes: the whole, then its parts as a tree, with 'other' always among them."""
     whole = measurement.samples.summary
     decimals = units.digits(whole.median)
-    between = _interval_title([whole, *(c.summary for c in measurement.components)])
+    between = units.interval_title([whole.interval, *(c.summary.interval for c in measurement.components)])
     columns = [*heads("<Component | Calls | ms (median)"), Column(between)]
     columns += heads("Host ms | % of whole | GFLOP | % of peak")
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
@@ -52,10 +52,6 @@ Path = tuple[str, ...]
 def to_depth(components: Sequence[Component], depth: int | None) -> list[Component]:
     """Return the components of at most ``depth`` levels; all of them for None."""
     return [part for part in components if depth is None or part.depth <= depth]
-
-
-def _interval_title(summaries: Sequence[Summary]) -> str:
-    return units.interval_title([s.interval for s in summaries])
 
 
 def metrics(result: Result) -> Table:
@@ -273,7 +269,7 @@ def blocks(measurements: Sequence[Measurement]) -> Table | None:
         cells = [_inside(m, group, several), f"{len(group.names):,}", units.ms(group.total.median, decimals)]
         cells += [units.span(group.total.interval, decimals), units.percent(group.share)]
         rows.append(Row([*cells, units.ms(group.average, decimals + 1), units.ms(group.spread, decimals + 1)]))
-    between = _interval_title([group.total for _, group in _block_groups(measurements)])
+    between = units.interval_title([group.total.interval for _, group in _block_groups(measurements)])
     columns = [*heads("<Blocks in | Blocks | Sum (ms)"), Column(between)]
     columns += heads("% of whole | Average (ms) | Spread (ms)")
     return Table(columns, rows).drop_empty_columns() if rows else None

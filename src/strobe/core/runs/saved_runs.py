@@ -80,11 +80,6 @@ class UnreadableRun:
     last: bool
 
 
-def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[Run], list[UnreadableRun]]:
-    """Return the measured runs among ``files`` (name, its ``result.json``), and what cannot be read."""
-    return _load_measured_runs((name, partial(read, file)) for name, file in files)
-
-
 def load_git_versions(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the versions of a run's result in git, and what cannot be read. Raises UserError where there is none."""
     file = path / store.RESULT if path.is_dir() else path
@@ -105,10 +100,10 @@ def load_git_versions(path: Path, read: Read) -> tuple[list[Run], list[Unreadabl
                 raise UserError(str(error).replace(str(copy), "its result")) from None
 
         commits = [line.split() for line in listed]
-        return _load_measured_runs((short, partial(version, commit, short)) for commit, short in commits)
+        return load_measured_runs((short, partial(version, commit, short)) for commit, short in commits)
 
 
-def _load_measured_runs(
+def load_measured_runs(
     summaries: Iterable[tuple[str, Callable[[], RunSummary]]],
 ) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the measured runs among ``summaries`` (name, what reads it), and what cannot be read."""

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from lerobot.envs.configs import EnvConfig
@@ -26,13 +25,8 @@ from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
-
-class RowsOf(Protocol):
-    """Makes what is played of a policy, with the recipes at these paths; picklable."""
-
-    def __call__(self, subject: PolicySubject, recipes: Sequence[Path], /) -> Sequence[Candidate]:
-        """Raises UserError where something does not apply."""
-        ...
+# Makes what is played of a policy, with the recipes at these paths; picklable. Raises UserError if one does not apply.
+RowsOf = Callable[[PolicySubject, Sequence[Path]], Sequence[Candidate]]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from strobe.loops.virtual_client import unserved_reason
 from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
-from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, Watch, outcomes_reported
+from strobe.simulators.simulator import EpisodeTimes, Played, TimedSimulator, Watch, outcomes_reported
 
 # An episode with its times, how smooth its actions are, and its timing if it was true to time.
 PlayedAndTimed = tuple[Played, EpisodeTimes, Motion | None, EpisodeTiming | None]
@@ -235,7 +235,7 @@ class Meter:
         imposed_ms: of each call, by which the simulator went on.
     """
 
-    def __init__(self, subject: Actor, world: ActedWorld) -> None:
+    def __init__(self, subject: PolicySubject, world: ActedWorld) -> None:
         self._subject, self._world = subject, world
         self._before = self._call = self._after = 0  # nanoseconds of the latest
         self.call_ms: list[float] = []
@@ -293,7 +293,7 @@ class _Processor:
         return self._run(batch)
 
 
-def _engine_inputs(subject: Actor, world: ActedWorld, meter: Meter) -> EngineInputs:
+def _engine_inputs(subject: PolicySubject, world: ActedWorld, meter: Meter) -> EngineInputs:
     names = [str(number) for number in range(world.size)]
     ticket = {f"observation.{TICKET}": {"dtype": "float32", "shape": (1,), "names": [TICKET]}}
     action = {"action": {"dtype": "float32", "shape": (world.size,), "names": names}}

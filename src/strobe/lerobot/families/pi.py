@@ -54,11 +54,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
         *flow_parts.RTC,
         Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
     ]
-    for path in (LANGUAGE, EXPERT):
-        parts += [
-            *transformer(f"{path}.layers", "layer"),
-        ]
-    return parts
+    return [*parts, *transformer(f"{LANGUAGE}.layers", "layer"), *transformer(f"{EXPERT}.layers", "layer")]
 
 
 def training(policy: PreTrainedPolicy) -> Sequence[Probe]:

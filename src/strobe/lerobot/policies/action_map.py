@@ -17,7 +17,6 @@ from lerobot.lerobot_types import TransitionKey
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
-from strobe.core.timeline.layers import Call
 from strobe.lerobot.processors import ENDS
 
 IDENTITY = "IDENTITY"
@@ -103,9 +102,9 @@ def _line(part: Any, width: int, step: bool = False) -> tuple[Tensor, Tensor] | 
     try:
         # A copy: steps move their statistics to the actions' device, and some store what they saw.
         run = copy.deepcopy(part)
-        middle, high, low = (
-            _apply_postprocessor(run, torch.full((1, 1, width), value).double(), step) for value in (0, 1, -1)
-        )
+        given = [torch.full((1, 1, width), value).double() for value in (0, 1, -1)]
+        made = [run({TransitionKey.ACTION: each})[TransitionKey.ACTION] if step else run(each) for each in given]
+        middle, high, low = map(flat, made)
     except Exception:
         return None
     if len(middle) > width:
@@ -113,7 +112,3 @@ def _line(part: Any, width: int, step: bool = False) -> tuple[Tensor, Tensor] | 
     factor = (high - low) / 2
     straight = (high + low - 2 * middle).abs() <= 1e-3 * factor.abs() + 1e-6 * middle.abs()
     return torch.where(straight, factor, torch.nan), torch.where(straight, middle, torch.nan)
-
-
-def _apply_postprocessor(part: Call, actions: Tensor, step: bool) -> Tensor:
-    return flat(part({TransitionKey.ACTION: actions})[TransitionKey.ACTION] if step else part(actions))

@@ -154,11 +154,8 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
             neighbour="the next tick of the episode, after a random action",
         )
 
-    def draw_observations() -> list[Observation]:
-        return [tick for run in episodes.runs() for tick in run]
-
     description = f"{len(observations)} {named}"
-    source = _Ticks(features, ranges, draw_observations, env.fps, "dimension ")
+    source = _Ticks(features, ranges, lambda: [tick for run in episodes.runs() for tick in run], env.fps, "dimension ")
     return source.inputs(config, description, observations, make_checks, kind="data", seed=seed)
 
 

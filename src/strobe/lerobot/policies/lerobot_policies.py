@@ -24,7 +24,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Construction, InputFacts, MpsTimes
-from strobe.core.families.registry import building, find_family, find_packages, record_package, unregistered_modules
+from strobe.core.families.registry import building, find_family, find_package, record_package, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
@@ -226,9 +226,7 @@ def _construct(
 
         def make() -> Any:
             policy = choice(config=config, **arguments)
-            Construction.from_family(family).settle(
-                policy, None
-            )  # its weights too must be known to fit before they are made
+            Construction.from_family(family).settle(policy, None)  # before its weights are made: they must fit
             return policy
 
     elif config.use_peft:
@@ -395,7 +393,8 @@ def facts_of_type(config: Any) -> dict[str, Any]:
 def packages_of_type(kind: str) -> dict[str, str]:
     """Return distribution → version of the packages of others that bring the type ``kind`` and its record."""
     config = PreTrainedConfig.get_known_choices().get(kind)
-    return {**(find_packages(config) if config is not None else {}), **record_package(kind)}
+    found = find_package(config.__module__) if config is not None else None
+    return dict([found] if found is not None else []) | record_package(kind)
 
 
 def _group_notes(notes: Sequence[str]) -> list[str]:

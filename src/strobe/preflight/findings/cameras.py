@@ -33,7 +33,6 @@ def names(wiring: Wiring) -> Iterator[Finding]:
                 found=f"The policy takes {_join_names(wanted)}. The {where} lacks {_join_names(unfed)}{has}.",
                 why="LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.",
                 do=do,
-                evidence={"missing": len(unfed), "unused": len(unused)},
             )
         elif unused and wanted:
             yield info(
@@ -42,7 +41,6 @@ def names(wiring: Wiring) -> Iterator[Finding]:
                 found=f"The policy does not use {_join_names(unused)}.",
                 why="The camera costs bandwidth and decoding, and does no other harm.",
                 do="Remove it from --robot.cameras for this policy." if where == "robot" else "",
-                evidence={"unused": len(unused)},
             )
 
 
@@ -60,7 +58,6 @@ def unknown_names(wiring: Wiring) -> Iterator[Finding]:
             why="LeRobot renames the names that it finds, and gives no warning about others. The image keeps its old "
             "name.",
             do="Correct --rename_map: the input's name comes before the colon, the policy's name after it.",
-            evidence={"unknown": len(unknown)},
         )
 
 
@@ -90,7 +87,6 @@ def cropped_camera(wiring: Wiring) -> Iterator[Finding]:
                 why="A crop for small images removes most of a large image.",
                 do="Train with images that are resized to that size first (--policy.resize_shape), or with a larger "
                 "crop.",
-                evidence={"share": camera.seen_share},
             )
 
 
@@ -111,7 +107,6 @@ def stretched_camera(wiring: Wiring) -> Iterator[Finding]:
                 found=f"{columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.",
                 why="LeRobot resizes the image to the policy's size, and that stretches everything in it.",
                 do="Set width and height in --robot.cameras to those of the recording.",
-                evidence={"here": here, "learnt": learnt},
             )
 
 

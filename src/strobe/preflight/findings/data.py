@@ -42,7 +42,6 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
             why=fault.why
             or ("LeRobot stops when it reads that." if fault.stops else "LeRobot reads it without an error."),
             do=do,
-            evidence={"episodes": fault.episodes, "of": total},
         )
 
 
@@ -90,7 +89,6 @@ def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
                 found=f"meta/stats.json counts {vector.counted:,} frames, and the data has {wiring.truth.frames:,}.",
                 why="Statistics of merged data sets are weighted by that number.",
                 do=_copy(wiring.sources.get("dataset", "")),
-                evidence={"counted": vector.counted, "frames": wiring.truth.frames},
             )
 
 
@@ -212,7 +210,6 @@ def standing(wiring: Wiring) -> Iterator[Finding]:
                 found=f"An episode has {ticks:.0f} control ticks {when} (median).",
                 why=why,
                 do=f"{do} LeRobot 0.6.1 has no command that cuts frames.",
-                evidence={"share": share, "ticks": ticks},
             )
 
 
@@ -257,7 +254,6 @@ def tasks(wiring: Wiring) -> Iterator[Finding]:
                 "on the robot.",
                 do=f"lerobot-edit-dataset --repo_id=local/{root.rpartition('/')[2]} --root={root} "
                 f"--operation.type=modify_tasks --operation.task_replacements='{new}' changes the data set in place.",
-                evidence={"tasks": len(found), "share": share},
             )
 
 

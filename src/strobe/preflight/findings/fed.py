@@ -34,7 +34,6 @@ def images(wiring: Wiring) -> Iterator[Finding]:
                 f"{_join_numbers(image.mean)}{trained}.",
                 why=why,
                 do=do,
-                evidence={"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))},
             )
     for one, other in _find_exchanged_pairs(seen):
         yield warning(
@@ -45,7 +44,6 @@ def images(wiring: Wiring) -> Iterator[Finding]:
             f"{_join_numbers(other.trained_mean)}.",
             why="The policy reads each image as that of the other camera.",
             do="Swap index_or_path of the two in --robot.cameras.",
-            evidence={"apart": _distance(one, one) + _distance(other, other)},
         )
 
 

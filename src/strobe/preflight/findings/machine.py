@@ -26,14 +26,13 @@ def device(wiring: Wiring) -> Iterator[Finding]:
             why=f"LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.",
             do=f"Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown "
             f"--policy.path={wiring.sources['policy']}",
-            evidence={"asked": wiring.device, "by": here.asked_by},
         )
 
 
 def call(wiring: Wiring) -> Iterator[Finding]:
     """A call that takes longer than the actions that the robot executes during it (lerobot #4580)."""
-    timing, rate = wiring.timing, action_rate(wiring)
-    measured = timing.call
+    timing, measured = wiring.timing, wiring.timing.call
+    rate = timing.loop_fps or (measured.fps if measured is not None else None) or timing.data_fps
     if measured is None or rate is None or measured.ms <= 0:
         return
     ticks = measured.ms * rate / 1e3
@@ -41,12 +40,6 @@ def call(wiring: Wiring) -> Iterator[Finding]:
         yield from _late_rtc_chunk(wiring, timing.chunk, measured, ticks, rate)
     else:
         yield from _sync_engine_findings(wiring, timing, measured, ticks, rate)
-
-
-def action_rate(wiring: Wiring) -> float | None:
-    """Return the rate in Hz at which actions are executed: of the loop, of the run, or of the data."""
-    measured = wiring.timing.call
-    return wiring.timing.loop_fps or (measured.fps if measured is not None else None) or wiring.timing.data_fps
 
 
 def _sync_engine_findings(
@@ -72,7 +65,6 @@ def _sync_engine_findings(
         why=f"The sync engine calls the policy inside the control loop: per chunk the arm stands still for {halt} "
         f"ticks and moves for {executed}.",
         do=_either([*ways, *_faster(wiring, executed, measured)]),
-        evidence={"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms},
     )
 
 
@@ -96,7 +88,6 @@ def _late_rtc_chunk(
         found=f"A call takes {_call_length(measured, ticks, rate)}; a chunk has {chunk} actions.",
         why=why,
         do=_either(_faster(wiring, chunk // 2, measured)),
-        evidence={"ticks": ticks, "chunk": chunk, "ms": measured.ms},
     )
 
 
@@ -146,7 +137,6 @@ def joints_outside_training(wiring: Wiring) -> Iterator[Finding]:
                 why="The policy has never seen such a state. Its actions there are a guess.",
                 do=f"Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If the arm stands "
                 "as in the recording, its zero has moved: calibrate it as it was then.",
-                evidence={"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
             )
 
 

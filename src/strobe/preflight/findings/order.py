@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.results.finding import Evidence, Finding, info, warning
+from strobe.core.results.finding import Finding, info, warning
 from strobe.preflight.results.wiring import Feature, Place, WiredFeature, Wiring
 
 # A joint in radians stays within half a turn. A joint in degrees leaves that range in a motion of 5°.
@@ -43,7 +43,6 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
     other_state = len(known) == 2 and known[0] != known[1]  # which has a finding of its own
     careful = "" if not places or len(known) == 2 else " Name the training data (--dataset.root): is its state in "
     careful += "the robot's order?" if careful else ""
-    evidence: Evidence = {"first": first, "policy": own, "robot": other}
     if kept and not other_state:
         yield info(
             rule="action-order-of-sync",
@@ -51,7 +50,6 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
             found=seen,
             why="With the sync engine a joint would get another joint's action.",
             do=f"Keep --inference.type=rtc.{careful}",
-            evidence=evidence,
         )
     else:
         by_hand = f"Train on data of a robot that names its joints in this order: {', '.join(robot.dimensions)}."
@@ -63,7 +61,6 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
             do=f"--inference.type=rtc keeps the policy's order.{careful}"
             if wiring.order and not other_state
             else by_hand,
-            evidence=evidence,
         )
 
 
@@ -83,7 +80,6 @@ def state_order(wiring: Wiring) -> Iterator[Finding]:
             found=f"Dimension {first} of the state is {own} in the data and {other} on the robot.",
             why="The policy reads one joint's position as another's.",
             do=f"Record with a robot that names its joints in this order: {', '.join(data.dimensions)}.",
-            evidence={"first": first},
         )
 
 
@@ -108,7 +104,6 @@ def shapes(wiring: Wiring) -> Iterator[Finding]:
                 found=f"{', '.join(found)}.",
                 why="LeRobot stops at the first control tick, or fills the missing numbers with zeros.",
                 do=do,
-                evidence={"policy": policy, place: there},
             )
 
 
@@ -142,7 +137,6 @@ def units(wiring: Wiring) -> Iterator[Finding]:
                 why=f"The robot reads an action of {extent:.3g} in its own unit, so the arm hardly moves.",
                 do="Use the robot that the data was recorded with, or convert the data to this robot's unit and train "
                 "again.",
-                evidence={"extent": extent, "joint": widest, "robot": takes},
             )
 
 
@@ -161,7 +155,6 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
                 "arm of the data was calibrated differently, or was another arm.",
                 do="Calibrate this arm like the arm of the data, or use that arm's file "
                 f"(--robot.calibration_dir).{'' if reach.capped else careful}",
-                evidence={"joint": joint, "low": each.low, "high": each.high, "share": each.excess_share},
             )
 
 
@@ -174,7 +167,6 @@ def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source
         found=f"{name}: the robot lacks {', '.join(lacking) or 'none'}, and also has {', '.join(more) or 'none'}.",
         why="LeRobot matches numbers by their position, so a joint gets another joint's number.",
         do="Use the robot that the policy was trained on (--robot.type).",
-        evidence={"lacking": len(lacking), "more": len(more)},
     )
 
 

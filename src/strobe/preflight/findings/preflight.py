@@ -54,13 +54,6 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Findin
                 f"large{within}, over {paired.episodes} episodes.",
                 why="On the robot the policy would act as wrongly as here.",
                 do=each.fix or "",
-                evidence={
-                    "kind": each.kind,
-                    "hypothesis": each.name,
-                    "explained": each.explained,
-                    "wired": each.wired,
-                    "ratio": paired.ratio,
-                },
             )
 
 
@@ -83,7 +76,6 @@ def explains_little(result: PreflightResult, thresholds: Thresholds) -> Iterator
                 do="Find out why it does not look at the input named above."
                 if ignored
                 else "Name the data that the policy was trained on, with --dataset.root=FOLDER.",
-                evidence={"explained": part.explained},
             )
             return
 
@@ -105,7 +97,6 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             f"held-out episodes, where R² = {_share(other.explained)} (σ: the spread of each action dimension).",
             why="On the robot every episode is new. Held-out episodes of another scene or operator look alike.",
             do="Train on more episodes, for fewer steps, or with image augmentation.",
-            evidence={"ratio": other.rms / training.rms},
         )
 
 
@@ -120,7 +111,6 @@ def explains_well(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             title=f"The policy predicts the recorded actions with R² = {_share(part.explained)}",
             found=f"Over {part.episodes} episodes its error is smaller than that of {units.join_names(list(naive))}.",
             why="With this wiring the policy acts on these frames as in its training.",
-            evidence={"explained": part.explained},
         )
 
 
@@ -154,13 +144,6 @@ def far_jump(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             why="A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.",
             do="Find the cause of the wrong actions: statistics, order, unit, or a hypothesis that predicts the "
             f"actions better.{careful}",
-            evidence={
-                "joint": first.joint,
-                "predicted": first.predicted,
-                "recorded": first.recorded_largest,
-                "usual": first.usual,
-                "spread": first.spread,
-            },
         )
 
 
@@ -190,7 +173,6 @@ def predicted_limits(result: PreflightResult, _: Thresholds) -> Iterator[Finding
                 why="LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle.",
                 do="Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir). If "
                 f"the data stays within the limits, the policy does not act as in its training.{careful}",
-                evidence={"joint": joint, "low": low, "high": high, "share": share},
             )
 
 
@@ -219,7 +201,6 @@ def one_chunk(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             "motion, wherever the object is.",
             do="Look at the training: whether the loss fell below that of a constant, whether images and states were "
             "normalised, whether the learning rate was too high, and whether the vision encoder was frozen.",
-            evidence={"spread": loop.learnt.spread, "recorded": loop.learnt.recorded_spread},
         )
 
 
@@ -244,7 +225,6 @@ def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
         why="What it does not look at cannot guide it: another place of the object, or another task, changes nothing.",
         do="If it should look: see whether that input varies in the data with what the arm does, whether another "
         "input tells the same (a state that gives the motion away), and whether its encoder was trained.",
-        evidence={"inputs": len(ignored), "cameras": len(cameras)},
     )
 
 
@@ -259,7 +239,6 @@ def copies_state(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             why="Its error is small while the arm stands or moves slowly. On the robot the arm stays where it is.",
             do="See whether the data's actions are ahead of its states (strobe preflight --dataset.root=DATA), leave "
             "out rows in which nothing moves, or train without the state.",
-            evidence={"ratio": held.ratio},
         )
 
 
@@ -279,7 +258,6 @@ def missed_switches(result: PreflightResult, _: Thresholds) -> Iterator[Finding]
             "hand does not close, or does not let go.",
             do="Execute fewer actions of each chunk (--policy.n_action_steps), train longer, or give the rows around "
             "these changes more weight.",
-            evidence={"caught": each.caught},
         )
 
 

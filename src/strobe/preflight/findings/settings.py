@@ -28,7 +28,6 @@ def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
             why="LeRobot warns about missing and unexpected keys, and continues.",
             do=f"strobe preflight --policy.path={wiring.sources['policy']} --fix=FOLDER writes a copy with plain "
             "names. Or give --use_torch_compile=true: LeRobot then reads these weights.",
-            evidence={"compiled": len(weights.compiled), "tensors": weights.tensors},
         )
 
 
@@ -50,7 +49,6 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
             why="Weights that LeRobot does not read stay random. It warns, or stops.",
             do="Check that config.json and model.safetensors belong together, and that no --policy flag changes the "
             "architecture.",
-            evidence={"missing": len(missing), "reshaped": len(reshaped), "unexpected": len(more)},
         )
     elif more:
         yield info(
@@ -60,7 +58,6 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
             why="LeRobot does not load them. The saved policy had more layers than config.json says, or parts that it "
             "no longer needs.",
             do="Check that config.json and model.safetensors belong together.",
-            evidence={"unexpected": len(more)},
         )
 
 
@@ -75,7 +72,6 @@ def unknown_fields(wiring: Wiring) -> Iterator[Finding]:
             why="LeRobot refuses the checkpoint, because another version saved it.",
             do=f"strobe preflight --policy.path={wiring.sources['policy']} --fix=FOLDER writes a copy without these "
             "fields. Or install the LeRobot that saved the checkpoint.",
-            evidence={"fields": fields},
         )
 
 
@@ -91,7 +87,6 @@ def short_chunk(wiring: Wiring) -> Iterator[Finding]:
             found=f"n_action_steps={executed}; the chunk has {there}{of}.",
             why="LeRobot calls the policy again after fewer actions than the config says, or it stops.",
             do=f"Give --policy.n_action_steps={there} or fewer.",
-            evidence={"executed": executed, "there": there},
         )
 
 
@@ -104,7 +99,6 @@ def long_horizon(wiring: Wiring) -> Iterator[Finding]:
             found=f"The flag is --inference.rtc.execution_horizon={horizon}.",
             why="RTC cannot guide actions that the chunk does not have.",
             do=f"Give --inference.rtc.execution_horizon={chunk} or fewer.",
-            evidence={"horizon": horizon, "chunk": chunk},
         )
 
 
@@ -117,7 +111,6 @@ def unused_average(wiring: Wiring) -> Iterator[Finding]:
             found=f"temporal_ensemble_coeff={wiring.timing.averages:g}; --inference.type=rtc takes whole chunks.",
             why="LeRobot averages chunks in select_action, which RTC does not call.",
             do="Give --inference.type=sync to average chunks, or --policy.temporal_ensemble_coeff=null.",
-            evidence={"coefficient": wiring.timing.averages},
         )
 
 
@@ -131,7 +124,6 @@ def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
             why="The policy sees nothing that happens in that time. Users of LeRobot report a difference of 15 to 23 "
             "points of success between 50 and 10 executed actions (#1316, #4614).",
             do="Try a lower --policy.n_action_steps, or --inference.type=rtc.",
-            evidence={"seconds": executed / fps},
         )
 
 
@@ -144,7 +136,6 @@ def rates(wiring: Wiring) -> Iterator[Finding]:
             found=f"--fps={loop:g}; the data set has {data:g} frames per second.",
             why=f"The robot moves {loop / data:.2g} times as fast as in the data.",
             do=f"Give --fps={data:g}.",
-            evidence={"loop": loop, "data": data},
         )
 
 
@@ -158,7 +149,6 @@ def slow_cameras(wiring: Wiring) -> Iterator[Finding]:
                 found=f"--robot.cameras sets its fps to {fps:g}.",
                 why="Some control ticks get the same frame again: the loop takes the newest frame and does not wait.",
                 do=f"Set its fps to {loop:g} in --robot.cameras, if the camera can do that.",
-                evidence={"camera": fps, "loop": loop},
             )
 
 
@@ -179,7 +169,6 @@ def lags(wiring: Wiring) -> Iterator[Finding]:
             "stops short.",
             do="Check the rate (--fps), the servos' acceleration and gains, and the delay of the actions: strobe "
             f"report {lag.run} shows the age of each action's observation.",
-            evidence={"joints": len(far), "recorded": worst.recorded, "run": worst.run},
         )
 
 
@@ -234,7 +223,6 @@ def cut_prompt(wiring: Wiring) -> Iterator[Finding]:
         f"'{_short(first.cut)}'.{data}{alike}",
         why=f"LeRobot gives no warning. The policy does not see that part of the text{numbers}.",
         do="Give a shorter --task, or train with a larger --policy.tokenizer_max_length.",
-        evidence={"tokens": first.tokens, "most": words.most_tokens, "tasks": len(words.cut)},
     )
 
 

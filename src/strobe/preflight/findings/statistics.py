@@ -47,7 +47,6 @@ def missing_normaliser(wiring: Wiring) -> Iterator[Finding]:
                 do=f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root="
                 f"{wiring.sources.get('dataset', 'DATA')} --fix=FOLDER writes a copy with the processors that LeRobot "
                 "makes for this config. Name the policy's training data.",
-                evidence={"place": place, "features": len(serious)},
             )
 
 
@@ -79,7 +78,6 @@ def statistics_in_weights(wiring: Wiring) -> Iterator[Finding]:
             "the weights, and the policy runs without normalisation.",
             do=f"strobe preflight --policy.path={wiring.sources['policy']} --fix=FOLDER writes a copy with these "
             "statistics in its processors.",
-            evidence={"tensors": len(names)},
         )
 
 
@@ -177,7 +175,6 @@ def clipped_actions(wiring: Wiring) -> Iterator[Finding]:
             f"99th percentile is, in that unit: {_join_dimensions(ends)}.",
             why="The arm stops short of the ends of the motions that it was shown, however long the training was.",
             do="Train with MIN_MAX for ACTION, with --policy.clip_sample=false, or with a wider clip_sample_range.",
-            evidence={"dimensions": len(far), "clips": wiring.clips},
         )
 
 

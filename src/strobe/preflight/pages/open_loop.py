@@ -82,8 +82,7 @@ def _words(naive: str) -> str:
 def _notes(loop: OpenLoop) -> list[str]:
     notes = [
         "σ is the spread of each action dimension in the recorded frames. Below a ratio of 1 the policy's error is "
-        "smaller; "
-        "95 % interval over episodes."
+        "smaller; 95 % interval over episodes."
     ]
     if loop.unjudged:
         notes.append(f"Not judged: {loop.unjudged}.")

@@ -168,9 +168,7 @@ def _lacking(wiring: Wiring) -> dict[str, str]:
 def _judgement_notes(wiring: Wiring) -> list[str]:
     if not wiring.policy:
         return []
-    notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
-    if "robot" not in wiring.sources:
-        notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
+    notes: list[str] = []
     if wiring.weights is not None and wiring.weights.missing is None:
         notes.append("Not judged, because the policy was not loaded: weights that the policy has and the file lacks.")
     if wiring.timing.call is None:
@@ -306,10 +304,7 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     ]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
-    return table(lag.joints, columns), [
-        *notes,
-        *(f"Not judged. {reason}" for reason in lag.unjudged),
-    ]
+    return table(lag.joints, columns), [*notes, *(f"Not judged. {reason}" for reason in lag.unjudged)]
 
 
 MOST_ROWS, MOST_TRACES = 60, 6
@@ -381,15 +376,11 @@ def _trace_plot(trace: Trace) -> charts.Plot:
 
 
 def _lag_plot(cameras: list[CameraLag]) -> charts.Plot:
-    data = [
-        charts.line(_name_lag(camera), camera.lags_s, camera.correlation, charts.colour(number))
-        for number, camera in enumerate(cameras)
-    ]
+    data = []
+    for number, lag in enumerate(cameras):
+        name = lag.camera if lag.against is None else f"{lag.camera} behind {lag.against}"
+        data.append(charts.line(name, lag.lags_s, lag.correlation, charts.colour(number)))
     x, y = charts.axis("seconds by which the images are behind"), charts.axis("correlation")
     layout = charts.layout(300, x, y, shapes=[charts.dashed_line(0.0)], legend=charts.LEGEND_ABOVE)
     caption = "The change of the images against the speed of the joints, or another camera's. A peak at 0: no lag."
     return charts.Plot("Images against rows in time", caption, data, layout)
-
-
-def _name_lag(lag: CameraLag) -> str:
-    return lag.camera if lag.against is None else f"{lag.camera} behind {lag.against}"

@@ -8,7 +8,7 @@ from strobe.core.report import charts
 from strobe.core.report.document import Column, ColumnOf, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.loops.results.motion import FirstJump, JointJump
+from strobe.loops.results.motion import FirstJump
 from strobe.open_loop.results import ActionRange
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import JointReach, Reach
@@ -27,23 +27,13 @@ def sections(result: PreflightResult) -> list[Section]:
 
 
 def figures(result: PreflightResult) -> Plots:
-    """Return the ranges of each joint, and the distances of its first action."""
-    made: Plots = {}
-    if result.wiring.reach is not None and result.wiring.reach.joints:
-        made["reach"] = [_reach_plot(result.wiring.reach, _ranges(result))]
-    moving = [joint for joint in _joints(result) if joint.spread > 0]
-    if result.wiring.reach is not None and moving:
-        made["first-action"] = [_first_plot(moving)]
-    return made
+    """Return the ranges of each joint."""
+    reach = result.wiring.reach
+    return {} if reach is None or not reach.joints else {"reach": [_reach_plot(reach, _ranges(result))]}
 
 
 def _ranges(result: PreflightResult) -> list[ActionRange]:
     return result.open_loop.ranges if result.open_loop is not None else []
-
-
-def _joints(result: PreflightResult) -> list[JointJump]:
-    jump = result.open_loop.first_jump if result.open_loop is not None else None
-    return jump.joints if jump is not None else []
 
 
 def _missing_run_reason(result: PreflightResult) -> str:
@@ -197,21 +187,3 @@ def _size(size: float | None, spread: float) -> str | None:
     if size is None:
         return None
     return f"{units.number(size, 3)} ({units.number(size / spread, 2)} σ)" if spread > 0 else units.number(size, 3)
-
-
-def _first_plot(joints: Sequence[JointJump]) -> charts.Plot:
-    shown = {
-        "recorded, largest": ([joint.recorded_largest / joint.spread for joint in joints], "line-ns-open"),
-        "recorded, any tick": ([joint.usual / joint.spread for joint in joints], "diamond-open"),
-        "predicted, median": ([joint.predicted / joint.spread for joint in joints], "circle"),
-        "predicted, largest": ([joint.predicted_largest / joint.spread for joint in joints], "circle-open"),
-    }
-    places = list(range(len(joints)))
-    data = [
-        charts.points(name, x, places, charts.colour(number), symbol=symbol, size=11)
-        for number, (name, (x, symbol)) in enumerate(shown.items())
-    ]
-    names = charts.names_axis([joint.joint for joint in joints], **charts.DOWN)
-    layout = charts.layout(120 + 34 * len(joints), charts.from_zero("σ"), names, legend=charts.LEGEND_ABOVE)
-    caption = "A point right of the diamonds moves the joint further than any tick of the recording."
-    return charts.Plot("From the arm's position to the first action", caption, data, layout)

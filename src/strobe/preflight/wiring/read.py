@@ -114,10 +114,14 @@ def _read(
         device=asked or None,
         device_here=device_here(asked, asked_by, robot.device if robot is not None else None) if asked else None,
         clips=config.get("clip_sample_range") if config.get("clip_sample") else None,
-        guidable=_guidable(config),
+        # pi0_fast has the settings of Real-Time Chunking, and refuses them.
+        guidable="rtc_config" in config and config.get("type") != "pi0_fast",
         compiled=bool(config.get("compile_model")),
         rollout_compiles=robot.compiles if robot is not None else None,
-        orphans=_orphans(checkpoint),
+        orphans={
+            place: [name for normaliser in processor.normalisers for name in checkpoint.orphans(normaliser)]
+            for place, processor in _processors(checkpoint).items()
+        },
         unread=unread,
         differences=[
             each
@@ -135,13 +139,6 @@ def _processors(checkpoint: Checkpoint) -> dict[Place, Processor]:
         "preprocessor": checkpoint.preprocessor, "postprocessor": checkpoint.postprocessor,
     }  # fmt: skip
     return {place: processor for place, processor in both.items() if processor is not None}
-
-
-def _orphans(checkpoint: Checkpoint) -> dict[Place, list[str]]:
-    return {
-        place: [name for normaliser in processor.normalisers for name in checkpoint.orphans(normaliser)]
-        for place, processor in _processors(checkpoint).items()
-    }
 
 
 def _own_rename(checkpoint: Checkpoint) -> dict[str, str]:
@@ -257,11 +254,6 @@ def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: 
         steps=config.get(steps_field) if steps_field else None,
         steps_field=steps_field,
     )
-
-
-def _guidable(config: Mapping[str, object]) -> bool:
-    """Whether its type has Real-Time Chunking: pi0_fast has the settings, and refuses them."""
-    return "rtc_config" in config and config.get("type") != "pi0_fast"
 
 
 def _device(config: Mapping[str, object], settings: Mapping[str, object], robot: Connected | None) -> tuple[str, str]:

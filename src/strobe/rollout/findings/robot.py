@@ -69,8 +69,7 @@ def _stopped_answering(error: str, bus: Bus, arm: str) -> Iterator[Finding]:
             else f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, because "
             "all servos are read together.",
             do="Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs"
-            f"{' and the USB cable' if port else ''}. "
-            "Connect again: LeRobot then names the ids that do not answer.",
+            f"{' and the USB cable' if port else ''}. Connect again: LeRobot then names the ids that do not answer.",
         )
 
 

@@ -30,7 +30,6 @@ def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         return
     device, share = seen.device, _least_idle_share(seen.device, measurement)
     if share >= IDLE_DEVICE:
-        evidence = {"idle_share": share, "idle_ms": device.idle_ms, "span_ms": device.span_ms}
         yield warning(
             rule="device-idle",
             title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
@@ -43,7 +42,7 @@ def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
             ".item(), .cpu() and prints in the gaps of the trace. If the gap is before the first kernel, prepare the "
             "next inputs while the device works.",
             gain=free(measurement, share),
-            evidence={**evidence, "gaps": device.gaps, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -57,14 +56,14 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
             return
         many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
         gain = "not known before you try it; the idle time of the device is the most that it can save"
-        evidence: Evidence = {"kernels": seen.kernel_calls, "median_us": median}
+        evidence: Evidence = {}
     elif (share := _python_gap_share(result, seen.host, measurement)) and seen.host and not _long(seen.host):
         many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
         )
         gain = free(measurement, share)
-        evidence = {"operators": seen.operator_calls, "between_share": share, "gain_share": share}
+        evidence = {"gain_share": share}
     else:
         return
     yield warning(
@@ -120,7 +119,7 @@ def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
             do="Look at these functions. Compute once what depends only on shapes. --compile removes most of the "
             "Python.",
             gain=free(measurement, saved),
-            evidence={"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": saved},
+            evidence={"gain_share": saved},
         )
 
 

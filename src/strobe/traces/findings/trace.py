@@ -43,7 +43,7 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             f"{PROFILED}",
             do=_gap_remedy(gaps),
             gain=_gain(gaps.span_ms, gaps.idle_ms),
-            evidence={"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -51,7 +51,6 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     """The trace lacks kernels that ran."""
     for rank in answer.ranks:
         lost, share = rank.lost_launches, rank.lost_launches / max(rank.launches, 1)
-        unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
         if share < LOST and all(device.gaps.is_judged for device in rank.devices):
             continue
         title = f"{percent(share)} of the launches have no kernel in the trace"
@@ -71,7 +70,6 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             found=f"{rank.name}: {found}.",
             why="The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.",
             do=do,
-            evidence={"launches": rank.launches, "lost": lost, "unjudged_ms": unjudged_ms},
         )
         return
 
@@ -91,7 +89,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             why=f"Each kernel is over before the host has launched the next one. {PROFILED}",
             do=f"Fewer launches: {GRAPHS}; fused or foreach operators.",
             gain=_gain(device.gaps.span_ms, bound.idle_ms),
-            evidence={"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -114,7 +112,6 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             do="Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the "
             "device, or read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.",
             gain="unknown; at most the idle time of the device",
-            evidence={"waited_ms": waited, "calls": calls, "idle_ms": idle},
         )
         return
 
@@ -133,7 +130,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             why="The device moves data and computes nothing during that time.",
             do=f"{pin}Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.",
             gain=_gain(device.gaps.span_ms, device.exposed_copies_ms),
-            evidence={"copies_share": share, "copies_ms": device.exposed_copies_ms, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -153,7 +150,7 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]
             why="The device exchanges data with other ranks, or waits for them, and computes nothing during that time.",
             do=do,
             gain=_gain(device.gaps.span_ms, device.exposed_communication_ms),
-            evidence={"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share},
+            evidence={"gain_share": share},
         )
 
 
@@ -205,7 +202,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Findi
                 do="Annotate the code around it with torch.profiler.record_function, and trace again: the pause then "
                 "has a name.",
                 gain=_gain(host.span_ms, host.long_ms),
-                evidence={"between_share": share, "long_ms": host.long_ms, "gain_share": share},
+                evidence={"gain_share": share},
             )
             return
 

@@ -281,10 +281,7 @@ def disable_telemetry() -> None:
     loaded: Any = sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if loaded is not None:  # a program, or an export's own, imported OpenVINO first
         for name in ("start_session", "end_session", "send_event", "send_error", "send_stack_trace"):
-            setattr(loaded.Telemetry, name, _do_nothing)
-
-
-def _do_nothing(*_: object, **__: object) -> None: ...
+            setattr(loaded.Telemetry, name, lambda *_, **__: None)
 
 
 @cache

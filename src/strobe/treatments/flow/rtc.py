@@ -260,7 +260,9 @@ class Guidance:
         previous = left_over if left_over.dim() == 3 else left_over[None]
         horizon = min(config.execution_horizon if execution_horizon is None else execution_horizon, previous.shape[1])
         if previous.shape != latent.shape:
-            _require_smaller(previous, latent)
+            if previous.shape[1] > latent.shape[1] or previous.shape[2] > latent.shape[2]:
+                shapes = f"the previous chunk {tuple(previous.shape)}", f"the latent {tuple(latent.shape)}"
+                raise ValueError(" does not fit into ".join(shapes))
             filled = torch.zeros(latent.shape, device=latent.device)
             filled[:, : previous.shape[1], : previous.shape[2]] = previous
             previous = filled
@@ -297,13 +299,6 @@ def _strength(time: float | Tensor, largest: float) -> Tensor:
     remaining = (1 - done) ** 2
     ratio = torch.nan_to_num((1 - done) / done, posinf=largest)
     return torch.minimum(torch.nan_to_num(ratio * ((remaining + done**2) / remaining), posinf=largest), most)
-
-
-def _require_smaller(previous: Tensor, latent: Tensor) -> None:
-    if previous.shape[1] > latent.shape[1] or previous.shape[2] > latent.shape[2]:
-        raise ValueError(
-            f"the previous chunk {tuple(previous.shape)} does not fit into the latent {tuple(latent.shape)}"
-        )
 
 
 def require_identity(processor: Any) -> None:

@@ -301,11 +301,7 @@ class CudaGraph(Treatment, key="graph"):
                 raise UserError("graph=loop: this LeRobot's denoising loop differs from 0.6.1")
             patches.share(modeling, "euler_integrate", lambda call: _capturing_loop(call, regions, subject))
         patches.wrap(subject.policy, "predict_action_chunk", regions.wrap_sampling)
-        patches.wrap(subject.policy, "eval", lambda call: lambda: _skip_repeated_eval(subject.policy, call))
-
-
-def _skip_repeated_eval(policy: nn.Module, call: Callable[[], object]) -> object:
-    return call() if policy.training else policy
+        patches.wrap(subject.policy, "eval", lambda call: lambda: call() if subject.policy.training else subject.policy)
 
 
 def _others(subject: PolicySubject) -> str:

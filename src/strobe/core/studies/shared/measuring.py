@@ -29,7 +29,6 @@ from strobe.core.results.agreement import ActionScale
 from strobe.core.results.data import Samples
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Ceiling
-from strobe.core.results.traits import Traits
 from strobe.core.studies.shared.cadence import Spacing, ticks_between_calls
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.studies.shared.rounds import (
@@ -183,8 +182,7 @@ class Session:
         for variant in self.variants:
             variant.compiles.begin(subject.compiled_before(variant.name))
         self._interrupted = False
-        self._uncounted: dict[str, str] = {}  # variants whose counted call failed, with the reason
-        self._late: set[str] = set()  # variants that there was no time to count
+        self._uncounted: dict[str, str] = {}  # variants that were not counted, with the note that says why
         self._forms: dict[str, dict[int, Numbers]] = {}  # of what a call in Python returns: variant → input → shapes
 
     def measure(self) -> Measured:
@@ -217,9 +215,7 @@ class Session:
             if measurement.name in counts:
                 measurement.notes += counts[measurement.name].notes
             if measurement.name in self._uncounted:
-                measurement.notes.append(f"FLOP and memory were not counted: {self._uncounted[measurement.name]}")
-            if measurement.name in self._late:
-                measurement.notes.append(LATE)
+                measurement.notes.append(self._uncounted[measurement.name])
         self._add_limits(measurements)
         outputs, first = self._outputs, self.variants[0].name
         acting = self.subject.acting if self.phase == "inference" and outputs.whole else None
@@ -295,7 +291,8 @@ class Session:
                 if latest.form is not None:
                     self._forms.setdefault(seen.variant.name, {})[latest.place] = latest.form
                 if not index:
-                    seen.traits = _traits(subject, self.phase, self.options)
+                    seen.traits = subject.traits(self.phase, self.options.batch_size)
+                    seen.traits.device = str(subject.device)
                     seen.tensor_float = convolutions_in_tf32(subject.device)
                 # What a target in Python returns is copied after its time is taken.
                 return round.took_ms if latest.took_ms is None else latest.took_ms
@@ -320,7 +317,7 @@ class Session:
             if self._interrupted:
                 break
             if done > 1 and limit.is_work_over:
-                self._late.add(name)
+                self._uncounted[name] = LATE
                 continue
             estimate_s = COUNTED_CALLS * collected.samples[name].summary.median / 1e3
             if not self.options.limit.fits(estimate_s):
@@ -334,7 +331,7 @@ class Session:
             except KeyboardInterrupt:
                 self._interrupted = True
             except UserError as error:  # what was timed must not be lost for it
-                self._uncounted[name] = str(error)
+                self._uncounted[name] = f"FLOP and memory were not counted: {error}"
             else:
                 steps(done, len(unknown))
         return counts
@@ -404,9 +401,3 @@ def _build(subject: Subject, variant: Variant, call: Callable[[int], object]) ->
         return time.perf_counter() - begun
     finally:
         undo()
-
-
-def _traits(subject: Subject, phase: Phase, options: Options) -> Traits:
-    traits = subject.traits(phase, options.batch_size)
-    traits.device = str(subject.device)
-    return traits
