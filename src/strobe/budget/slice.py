@@ -13,5 +13,7 @@ SLICE = Slice(
             "strobe.budget.command",
         ),
     ),
-    kinds={"budget": Kind("strobe.budget.results:Budget", "strobe.budget.page")},
+    kinds={
+        "budget": Kind("strobe.budget.results:Budget", "strobe.budget.page"),
+    },
 )

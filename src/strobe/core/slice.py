@@ -6,7 +6,12 @@ from strobe.core.slices import SHARE, Command, Kind, Slice
 
 SLICE = Slice(
     commands=(
-        Command("report", SHARE, "shows a run again: console, Markdown, HTML, a recording", "strobe.core.cli.report"),
+        Command(
+            "report",
+            SHARE,
+            "shows a run again: console, Markdown, HTML, a recording",
+            "strobe.core.cli.report",
+        ),
     ),
     kinds={
         "breakdown": Kind(

@@ -26,7 +26,10 @@ Steps = Sequence[tuple[str, Mapping[str, Any]]]  # the name of each step, and it
 
 PREPROCESSOR, POSTPROCESSOR = "preprocessor", "postprocessor"
 NORMALISERS = {PREPROCESSOR: "normalizer_processor", POSTPROCESSOR: "unnormalizer_processor"}
-RAW = {PREPROCESSOR: "the policy gets raw numbers", POSTPROCESSOR: "the robot gets the policy's normalised numbers"}
+RAW = {
+    PREPROCESSOR: "the policy gets raw numbers",
+    POSTPROCESSOR: "the robot gets the policy's normalised numbers",
+}
 # What differs with the machine, the loop or the data, and not with the policy.
 _FREE = ("device", "float_dtype", "rename_map", "features", "norm_map", "eps")
 

@@ -200,7 +200,13 @@ def _compare_simulator(config: PreflightConfig, live: Live) -> Contract | None:
 def _make_study(result: PreflightResult, config: PreflightConfig, contract: Contract | None) -> Studied:
     result.contract = contract
     options = {"policy": config.subject, **flag_values(config), "lerobot-rollout": config.theirs}
-    return Studied(result, options, config.output_dir, config.thresholds, code=lambda result: int(result.serious > 0))
+    return Studied(
+        result,
+        options,
+        config.output_dir,
+        config.thresholds,
+        code=lambda result: int(result.serious > 0),
+    )
 
 
 def _look_at_frames(result: PreflightResult, config: PreflightConfig, run: PolicyRun | None, live: Live) -> None:

@@ -90,7 +90,12 @@ def parse(text: str, axes: Sequence[str]) -> Wish:
     return Wish(text, metric, tuple(conditions))
 
 
-def best(wish: Wish, cells: Sequence[Cell], samples: Mapping[tuple[str, str], Runs], on: str = "") -> Best:
+def best(
+    wish: Wish,
+    cells: Sequence[Cell],
+    samples: Mapping[tuple[str, str], Runs],
+    on: str = "",
+) -> Best:
     """The best of ``cells`` (all of one machine), with those that are not shown to be worse.
 
     Times are judged by the figure that was wished for, all pairs of cells together at 95 % (`verdicts.slower`). One run

@@ -13,5 +13,7 @@ SLICE = Slice(
             "strobe.sweep.command",
         ),
     ),
-    kinds={"sweep": Kind("strobe.sweep.results:Sweep", "strobe.sweep.page", ("strobe.sweep.findings:RULES",))},
+    kinds={
+        "sweep": Kind("strobe.sweep.results:Sweep", "strobe.sweep.page", ("strobe.sweep.findings:RULES",)),
+    },
 )

@@ -49,7 +49,10 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     """The VAE encoder sees the actions to be learnt; it does not run at inference."""
     if not getattr(policy.config, "use_vae", False):
         return ()
-    return [Probe.module("model.vae_encoder", "VAE encoder"), blocks("model.vae_encoder.layers", "layer")]
+    return [
+        Probe.module("model.vae_encoder", "VAE encoder"),
+        blocks("model.vae_encoder.layers", "layer"),
+    ]
 
 
 def continuing_chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Tensor:
@@ -76,7 +79,13 @@ _ACT = Family(
     compiled=(("model", "forward"),),
     costly=("model.backbone", "model.encoder", "model.decoder"),
     tiny=Tiny(
-        {"dim_model": 64, "dim_feedforward": 128, "n_encoder_layers": 2, "n_vae_encoder_layers": 2, "latent_dim": 8}
+        {
+            "dim_model": 64,
+            "dim_feedforward": 128,
+            "n_encoder_layers": 2,
+            "n_vae_encoder_layers": 2,
+            "latent_dim": 8,
+        }
     ),
     capabilities=(
         *_SEEING,

@@ -51,7 +51,11 @@ FAMILY = Family(
     compiled=(("diffusion.unet", "forward"),),
     costly=("diffusion.unet", "diffusion.rgb_encoder"),
     tiny=Tiny(
-        {"down_dims": (32, 64, 128), "diffusion_step_embed_dim": 32, "spatial_softmax_num_keypoints": 8},
+        {
+            "down_dims": (32, 64, 128),
+            "diffusion_step_embed_dim": 32,
+            "spatial_softmax_num_keypoints": 8,
+        },
         defaults={"num_inference_steps": 10},
     ),
     capabilities=(

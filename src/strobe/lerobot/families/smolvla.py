@@ -76,10 +76,18 @@ _CONFIG: dict[str, Any] = {
         "rope_theta": 100000,
         "pad_token_id": 2,
     },
-    "vision_config": {**sizes(width=768, mlp=3072, layers=12, heads=12), "image_size": 512, "patch_size": 16},
+    "vision_config": {
+        **sizes(width=768, mlp=3072, layers=12, heads=12),
+        "image_size": 512,
+        "patch_size": 16,
+    },
 }
-_TINY_TEXT = sizes(width=48, mlp=96, layers=4, heads=3, kv_heads=1, head_dim=16) | {"vocab_size": TINY_VOCABULARY}
-_TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {"image_size": 64}
+_TINY_TEXT = sizes(width=48, mlp=96, layers=4, heads=3, kv_heads=1, head_dim=16) | {
+    "vocab_size": TINY_VOCABULARY,
+}
+_TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
+    "image_size": 64,
+}
 
 
 def backbone_config(tiny: bool = False) -> SmolVLMConfig:

@@ -136,7 +136,11 @@ def batch(
             item[REWARD] = torch.rand(len(config.reward_delta_indices), generator=generator)
             item[f"{REWARD}_is_pad"] = torch.zeros(len(config.reward_delta_indices), dtype=torch.bool)
         task = ticks[at]["task"]
-        item |= {"index": torch.tensor(index), "task_index": torch.tensor(0), "episode_index": torch.tensor(0)}
+        item |= {
+            "index": torch.tensor(index),
+            "task_index": torch.tensor(0),
+            "episode_index": torch.tensor(0),
+        }
         items.append(item | {"task": task if isinstance(task, str) else task[0]})
     return lerobot_collate_fn(items) or {}
 

@@ -143,7 +143,15 @@ def _registration(decorator: ast.expr) -> tuple[ast.expr, str] | None:
 
 _AUTO = "transformers.models.auto"
 # Flags --model.* in addition to the fields of a backbone's config.
-BACKBONE_FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")
+BACKBONE_FLAGS = (
+    "path",
+    "type",
+    "size",
+    "img_size",
+    "num_frames",
+    "dtype",
+    "predictor",
+)
 
 
 @cache

@@ -304,7 +304,10 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     ]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
-    return table(lag.joints, columns), [*notes, *(f"Not judged. {reason}" for reason in lag.unjudged)]
+    return table(lag.joints, columns), [
+        *notes,
+        *(f"Not judged. {reason}" for reason in lag.unjudged),
+    ]
 
 
 MOST_ROWS, MOST_TRACES = 60, 6

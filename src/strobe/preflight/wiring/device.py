@@ -15,7 +15,10 @@ from pathlib import Path
 from strobe.preflight.results.wiring import DeviceHere
 
 # What the drivers make in /dev: NVIDIA's, that of its Jetson boards, Windows' in WSL, AMD's (torch calls those cuda).
-_FILES = {"cuda": ("nvidia*", "nvhost*", "nvmap", "nvgpu*", "dxg", "kfd"), "xpu": ("dri", "dxg")}
+_FILES = {
+    "cuda": ("nvidia*", "nvhost*", "nvmap", "nvgpu*", "dxg", "kfd"),
+    "xpu": ("dri", "dxg"),
+}
 _DEV = Path("/dev")
 _UNKNOWN = "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"
 
