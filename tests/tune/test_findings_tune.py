@@ -6,7 +6,7 @@ import pytest
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.subject import Machine, SubjectInfo
-from strobe.tune.findings import hopeless
+from strobe.tune.page import hopeless
 from strobe.tune.results import SettingRow, TuneResult, Tuning
 
 

@@ -1,12 +1,20 @@
-"""Self-checks → document: what can be trusted first, then what is wrong with what to do, then a table of each area."""
+"""Self-checks → document: what can be trusted first, then what is wrong with what to do, then a table of each area.
+
+The rules on them stand at the end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
+from strobe.core.findings.thresholds import Thresholds
 from strobe.core.report import frame
 from strobe.core.report.document import Columns, Document, Kind, Section, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.doctor.results import TITLES, DoctorResult, SelfCheck
+from strobe.core.results.finding import Finding
+from strobe.doctor.results import TITLES, DoctorResult, Outcome, SelfCheck
 
 
 def outline(result: DoctorResult, _depth: int | None = None) -> Document:
@@ -71,3 +79,28 @@ _CHECKS: Columns[SelfCheck] = [
     words("What to do", lambda check: (check.do if check.outcome == "missing" else "") or None),
 ]
 KINDS: dict[str, Kind] = {"fails": "whole", "doubtful": "whole", "not here": "other"}
+
+
+# Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
+CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
+    "fails": ("warning", "fails"),
+    "doubtful": ("info", "needs care"),
+}
+
+
+def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
+    """Self-checks that fail or need care."""
+    for check in result.checks:
+        if check.outcome in CHECK_LEVELS:
+            level, verb = CHECK_LEVELS[check.outcome]
+            yield Finding(
+                rule="self-check",
+                level=level,
+                title=f"{TITLES[check.area]}: {check.name} {verb}",
+                found=f"{check.seen}.",
+                why=check.means or "",
+                do=check.do or "",
+            )
+
+
+OF_SELF_CHECKS = (self_checks,)

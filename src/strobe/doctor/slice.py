@@ -15,7 +15,7 @@ SLICE = Slice(
     ),
     kinds={
         "doctor": Kind(
-            "strobe.doctor.results:DoctorResult", "strobe.doctor.page", ("strobe.doctor.findings:OF_SELF_CHECKS",)
+            "strobe.doctor.results:DoctorResult", "strobe.doctor.page", ("strobe.doctor.page:OF_SELF_CHECKS",)
         ),
     },
 )

@@ -10,8 +10,8 @@ SLICE = Slice(
         "passes": "strobe.environments.results:PassDifference",
     },
     rules={
-        "compare": ("strobe.environments.findings:OF_COMPARISONS",),
-        "verify": ("strobe.environments.findings:RULES",),
+        "compare": ("strobe.environments.page:OF_COMPARISONS",),
+        "verify": ("strobe.environments.page:RULES",),
     },
     sources=(
         Source(

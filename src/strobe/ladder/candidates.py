@@ -10,8 +10,7 @@ from strobe.core.errors import UserError
 from strobe.core.measure.components import find_named_parts, group_parts, share, shares
 from strobe.core.measure.guard import strongest
 from strobe.core.measure.roofline import dtype_least_ms, dtype_speedup
-from strobe.core.results.device_waits import MOST, host_and_device
-from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.measurement import MOST, Component, Measurement, host_and_device
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Ceiling
 from strobe.core.subjects.subject import Subject

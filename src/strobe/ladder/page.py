@@ -28,8 +28,7 @@ from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, Effect
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval, Summary
-from strobe.core.results.device_waits import host_and_device
-from strobe.core.results.measurement import Measurement
+from strobe.core.results.measurement import Measurement, host_and_device
 from strobe.core.results.numerals import significant
 from strobe.core.treatments.known import known_words
 from strobe.core.treatments.words import find_entry, parse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import charts, measured, more
+from strobe.core.report import charts, frame, measured
 from strobe.core.report.charts import Plot, Trace
 from strobe.core.report.document import (
     Column,
@@ -49,7 +49,7 @@ GAP = 0.05  # between two rows of the course's plot, of its height
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
     """Return the document of a rollout; ``depth`` limits the levels of its trees."""
     rollout = result.rollout
-    shown = sections(rollout) + more.sections(result) + measured.each(result, depth)
+    shown = sections(rollout) + frame.added_sections(result) + measured.each(result, depth)
     command = "" if rollout.rehearsal is None else "rehearse"
     return measured.document(
         result,

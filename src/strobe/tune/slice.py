@@ -17,7 +17,7 @@ SLICE = Slice(
         "tune": Kind(
             "strobe.tune.results:TuneResult",
             "strobe.tune.page",
-            ("strobe.tune.findings:RULES", "strobe.core.findings.trust:stand_ins"),
+            ("strobe.tune.page:RULES", "strobe.core.findings.trust:stand_ins"),
         ),
     },
 )

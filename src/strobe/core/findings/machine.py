@@ -21,8 +21,8 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
-from strobe.core.results.device_waits import host_and_device
 from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.measurement import host_and_device
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Machine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from strobe.core.report import limits, measured, memory, more, pace, tables
+from strobe.core.report import frame, limits, measured, memory, pace, tables
 from strobe.core.report.document import Document
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
@@ -21,7 +21,7 @@ def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     for m in _limited_measurements(result):
         sections += limits.sections([(m.name, m)], m.name)
     sections += memory.sections(result.measurements, depth)
-    sections += more.sections(result)
+    sections += frame.added_sections(result)
     sentences = answers(result) + [text for m in result.measurements if (text := _energy(m))]
     return measured.document(result, sentences + pace.cadence_answers(result), sections)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import breakdown, limits, measured, memory, more, pace, sameness, sameness_plots, tables
+from strobe.core.report import breakdown, frame, limits, measured, memory, pace, sameness, sameness_plots, tables
 from strobe.core.report.document import Document, Section
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
@@ -19,10 +19,10 @@ def outline(result: CompareResult, depth: int | None = None) -> Document:
     shown = sections(result, depth)
     shown += limits.sections(_named_measurements(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
-    shown += more.sections(result)
+    shown += frame.added_sections(result)
     sentences = answers(result) + pace.cadence_answers(result)
     sentences += sameness.answers(sameness.comparison_candidates(result.judged_comparisons()), result.yardsticks)
-    sentences += more.answers(result)
+    sentences += frame.added_answers(result)
     return measured.document(result, sentences, shown)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
 
+from strobe.core import slices
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document, Section
 from strobe.core.results import units
@@ -136,3 +138,18 @@ def _raw(command: Sequence[str], data: Mapping[str, object]) -> list[tuple[str, 
     """Return the command, ready to be pasted, and data as JSON; empty ones are left out."""
     shown = [(name, json.dumps(d, indent=2, ensure_ascii=False, default=str)) for name, d in data.items() if d]
     return [("Command", shlex.join(command)), *shown] if command else shown
+
+
+def added_sections(answer: Answer) -> list[Section]:
+    """Return the sections that slices add to the page of ``answer``."""
+    return [section for module in _modules(answer) for section in module.sections(answer)]
+
+
+def added_answers(answer: Answer) -> list[str]:
+    """Return the sentences that slices add to those of ``answer``."""
+    say: list[Any] = [getattr(module, "answers", None) for module in _modules(answer)]
+    return [sentence for sentences in say if sentences is not None for sentence in sentences(answer)]
+
+
+def _modules(answer: Answer) -> list[ModuleType]:
+    return [slices.load(name) for each in slices.slices().values() for name in each.shows.get(answer.study, ())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from strobe.core.report import measured, more, sameness, sameness_plots
+from strobe.core.report import frame, measured, sameness, sameness_plots
 from strobe.core.report.document import Columns, Document, Section, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
@@ -27,7 +27,7 @@ def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     checked = sameness.check_candidates(result.checks)
     title = sameness.OF_OUTPUTS if sameness.compared_quantity(checked) == "outputs" else sameness.TITLE
     shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
-    shown += more.sections(result)
+    shown += frame.added_sections(result)
     made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
     return measured.document(result, answers(result), shown, failure="the run ended before it was done", done=made)
 
@@ -43,7 +43,7 @@ def answers(result: VerifyResult) -> list[str]:
     numbers = _numbers(result)
     following = _next_step(result)
     sentences = [_headline(result), *([numbers] if numbers else []), *([f"Next: {following}"] if following else [])]
-    sentences += [*changes, *more.answers(result), *_still_wrong(result)]
+    sentences += [*changes, *frame.added_answers(result), *_still_wrong(result)]
     sentences += [f"{result.limited}."] if result.limited else []
     return [*sentences, *([f"Limits (--guard): {result.guard}."] if result.guard else [])]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.report import charts, frame, more
+from strobe.core.report import charts, frame
 from strobe.core.report.document import Column, Columns, Document, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
@@ -50,7 +50,7 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
         sections.append(Section("data", "Statistics of the frames", *_truth(result.wiring.truth)))
     if result.wiring.lag is not None:
         sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
-    sections += [*more.sections(result), *open_loop.sections(result)]
+    sections += [*frame.added_sections(result), *open_loop.sections(result)]
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     facts += [("Device", _device(result.wiring)), ("Call", _call(result.wiring))]
     return frame.document(result, answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
