@@ -60,3 +60,12 @@ def test_a_policy_that_fails_is_a_line(monkeypatch):
     _, causes = planted.judge(PLANTS[STRONG[0]], seed=3)
     (section,) = report.sections(causes)
     assert "IndexError: no such token" in section.text[0]
+
+
+@pytest.mark.parametrize(("guided", "can_rtc"), [(True, True), (False, True), (False, False)])
+def test_advice_is_of_what_the_run_takes(guided, can_rtc):
+    _, causes = planted.judge(PLANTS["arm 0.24 s behind"], seed=3)
+    changed = causes.model_copy(update={"guided": guided, "can_rtc": can_rtc})
+    (finding,) = report.findings(changed)
+    assert ("--inference.type=rtc" in finding.do) == (can_rtc and not guided)
+    assert ("execution_horizon" in finding.do) == guided

@@ -115,7 +115,7 @@ def study(config: ReplayConfig, live: Live) -> Studied:
     started = time.monotonic()
 
     def tell(done: int, of: int) -> None:
-        live.progress(Progress(done, of, time.monotonic() - started, None, "plays"))
+        live.progress(Progress(done, of, time.monotonic() - started, None, "parts"))
 
     options = Options(
         draws=config.draws, seed=config.seed, calls=config.calls, recipe=_recipe(config.recipe),

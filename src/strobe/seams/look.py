@@ -44,7 +44,12 @@ def split_seams(
     seams, kept = find_seams(run.record), set(observed)
     usable = [seam for seam in seams if {seam.old_at, seam.new_at} <= kept]
     chosen = [usable[place] for place in np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(int)]
-    result = SeamCauses(seams=len(chosen), left_out=len(seams) - len(usable), guided=run.setting.engine == "rtc")
+    result = SeamCauses(
+        seams=len(chosen),
+        left_out=len(seams) - len(usable),
+        guided=run.setting.engine == "rtc",
+        can_rtc=run.header.can_rtc,
+    )
     if len(chosen) < FEWEST:
         result.not_judged = f"{len(chosen)} seams have the observations of both chunks, and a cause needs {FEWEST}"
         return result

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from strobe.core.report.document import Columns, Section, figure, listing, words
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding, warning
+from strobe.core.results.numerals import format_fixed
 from strobe.seams.results import Cause, CauseName, RemedyName, SeamCauses
 
 TITLE = "Why chunks do not meet"
@@ -24,17 +25,8 @@ TITLES: dict[CauseName, str] = {
     "count": "Chunks do not meet because the engine skips other actions than those that were executed",
     "step": "The arm moves as far from chunk to chunk as inside a chunk",
 }
-ADVICE: dict[CauseName, str] = {
-    "noise": "Replay the run with --inference.type=rtc, which guides each chunk to continue the last one, with more "
-    "denoising steps, or with a higher --policy.n_action_steps, which makes fewer seams.",
-    "observation": "Replay the run with a lower --policy.n_action_steps, so that calls lie closer together. A faster "
-    "policy (--latency=x0.5) helps where calls wait for each other.",
-    "arm": "Replay the run with --inference.type=rtc, which continues the last chunk. Servos with a higher gain are "
-    "less behind. An engine of your own can begin each chunk at the action nearest to the last command.",
-    "count": "Replay the run with --rtc_version=4454: LeRobot's pull request 4454 counts the executed actions. Or make "
-    "the loop hold its --fps.",
-    "step": "",
-}
+FEWER_STEPS = "Replay the run with a lower --policy.n_action_steps, so that calls lie closer together."
+SOONER = "Replay the run with a higher --inference.queue_threshold, so that calls begin sooner."
 REMEDIES: dict[RemedyName, str] = {
     "none": "as recorded",
     "counted": "chunks that begin after the executed actions",
@@ -44,11 +36,15 @@ REMEDIES: dict[RemedyName, str] = {
 
 
 def _share(cause: Cause) -> str:
-    return f"{100 * cause.share:.0f} %{_ends(cause.interval)}"
+    return f"{_percent(cause.share)} %{_ends(cause.interval)}"
 
 
 def _ends(interval: Interval | None) -> str:
-    return f" [{100 * interval.low:.0f}, {100 * interval.high:.0f}]" if interval is not None else ""
+    return f" [{_percent(interval.low)}, {_percent(interval.high)}]" if interval is not None else ""
+
+
+def _percent(share: float) -> str:
+    return format_fixed(100 * share, 0)
 
 
 COLUMNS: Columns[Cause] = [
@@ -94,7 +90,8 @@ def findings(causes: SeamCauses | None) -> Iterator[Finding]:
         "execute (median).",
         "step": "",
     }[cause.name]
-    seen = f"Of the jumps at {causes.seams} seams, {_share(cause)} {seen}"
+    more = ", more than all since another cause makes them smaller," if cause.share > 1.05 else ""
+    seen = f"Of the jumps at {causes.seams} seams, {_share(cause)}{more} {seen}"
     jumps = {each.name: each.jump for each in causes.remedies}
     remedy: RemedyName | None = {"noise": "same noise", "arm": "aligned", "count": "counted"}.get(cause.name)  # type: ignore[assignment]
     if remedy in jumps:
@@ -104,8 +101,31 @@ def findings(causes: SeamCauses | None) -> Iterator[Finding]:
         title=TITLES[cause.name],
         found=seen,
         why="Each jump is split by calls of the policy on the recorded observations, each changed in one thing.",
-        do=ADVICE[cause.name],
+        do=_advise(causes, cause.name),
     )
+
+
+def _advise(causes: SeamCauses, cause: CauseName) -> str:
+    """Return what to try, of what the run's policy and its engine take."""
+    if cause == "count":
+        fixed = "LeRobot's pull request 4454 counts the executed actions: replay the run with --rtc_version=4454."
+        return f"{fixed} Or make the loop hold its --fps."
+    if cause == "observation":
+        sooner = SOONER if causes.guided else FEWER_STEPS
+        return f"{sooner} A faster policy (--latency=x0.5) helps where calls wait for each other."
+    if causes.guided:
+        bound = (
+            "Replay the run with a longer --inference.rtc.execution_horizon: it binds more of each chunk to the last."
+        )
+    elif causes.can_rtc:
+        bound = "Replay the run with --inference.type=rtc, which guides each chunk to continue the last one."
+    else:
+        bound = "Real-Time Chunking cannot guide this policy."
+    if cause == "noise":
+        fewer = "" if causes.guided else " A higher --policy.n_action_steps makes fewer seams."
+        return f"{bound} More denoising steps may bring the calls closer together.{fewer}"
+    nearest = "An engine of your own can begin each chunk at the action nearest to the last command."
+    return f"{bound} Servos with a higher gain are less behind. {nearest}"
 
 
 def _lag_text(causes: SeamCauses) -> str:

@@ -39,6 +39,7 @@ class SeamCauses(Data):
     left_out: int = Field(default=0, description="seams without a recorded observation of one of their chunks")
     draws: int = Field(default=1, description="calls on one observation, each with noise of its own; 1 without noise")
     guided: bool = Field(default=False, description="whether Real-Time Chunking guided the chunks: a part of the noise")
+    can_rtc: bool = Field(default=False, description="whether LeRobot can guide the policy by Real-Time Chunking")
     causes: list[Cause] = many("largest first; empty if not judged")
     remedies: list[Remedy] = many("the jumps as they were, then with each remedy")
     back: int = Field(default=0, description="seams whose jump goes back along the path of the last actions")
