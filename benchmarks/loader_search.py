@@ -68,9 +68,10 @@ def record_dataset(root: Path, quick: bool) -> Path:
 
 def compare_searches(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
+    from strobe.core.measure.other_work import usable_processors
     from strobe.dataloader.bench import Bench
     from strobe.dataloader.preparation import fill_page_cache, read_dataset_facts
-    from strobe.dataloader.settings import SearchOptions, candidates, cores_here, started_by_fork
+    from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
     from strobe.dataloader.train_loader import backends_here, loader_settings
     from strobe.train.watch import train_config
 
@@ -79,7 +80,7 @@ def compare_searches(kind: str, root: Path, seconds: float) -> dict[str, float |
     own = started_by_fork(loader_settings(config))
     facts, _ = read_dataset_facts(config, own)
     fill_page_cache(root)
-    choice = candidates(own, backends_here(), cores_here(), SearchOptions())
+    choice = candidates(own, backends_here(), len(usable_processors()), SearchOptions())
 
     began = time.perf_counter()
     with Bench(config, facts, choice, own) as bench:

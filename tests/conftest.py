@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from support.suite.browser import Browse, Browser
 
-pytest_plugins = ["support.suite.durations"]
+pytest_plugins = ["support.suite.durations", "support.suite.patience"]
 
 # Workers that each use all cores hold each other up. Set before anything imports torch, for all that tests start too.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

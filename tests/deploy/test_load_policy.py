@@ -13,6 +13,7 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from support.builders.checkpoints import EXACT, FEW_STEPS, Saved
+from support.builders.checkpoints import tiny_recipe as recipe
 from support.suite import warm
 from support.suite.matrix import matrix
 
@@ -39,10 +40,6 @@ print(*(name for name in lab if name in sys.modules), sep=",")
 def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check at loading makes the fewest calls, of the same kinds."""
     monkeypatch.setattr(checking, "SECONDS", 0.1)
-
-
-def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
-    return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
 
 
 def observation(subject: PolicySubject) -> dict[str, Any]:

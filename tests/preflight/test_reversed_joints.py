@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.builders.checkpoints import tiny_for_robot
 from support.builders.stage import change_json
-from support.suite.patience import patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.families.registry import building
@@ -56,8 +55,7 @@ def backwards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    patient_drivers(monkeypatch)
+def _tiny(patient_drivers: None) -> Iterator[None]:
     config = lerobot_policies.config_from_type("pi05", ["--device=cpu", "--image_resolution=[28,28]"])
     with stand_ins("pi05", random_weights=True, tiny=True), building(config, True):
         yield

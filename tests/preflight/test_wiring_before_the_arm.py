@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from support.builders.arm_policy import save_act
 from support.builders.stage import change_json
-from support.suite.patience import patient_drivers
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -23,7 +22,10 @@ from strobe.rehearse import run as rehearse
 from strobe.rollout.command import look_at_wiring, read
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux"),
+    pytest.mark.usefixtures("patient_drivers"),
+]
 
 JOINTS = [
     f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -80,11 +82,6 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(header, "parsed_flags", parse_counted)
     return ports
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient_drivers(monkeypatch)
 
 
 def arguments(policy: Path, *more: str) -> list[str]:

@@ -25,7 +25,7 @@ from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
 from support.builders.arm_policy import save_act
 from support.suite.matrix import matrix
-from support.suite.patience import BUSY, patient_drivers
+from support.suite.patience import BUSY
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
@@ -43,7 +43,10 @@ from strobe.rehearse.stage import RehearsalOptions
 from strobe.replay.policy import fed_policy
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux"),
+    pytest.mark.usefixtures("patient_drivers"),
+]
 
 SIZE = 64
 JOINTS = {name: joint.id for name, joint in calibration.so101().items()}
@@ -57,11 +60,6 @@ def act(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policy")
     save_act(folder, SIZE, SIZE)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient_drivers(monkeypatch)
 
 
 def arguments(act: Path, *more: str) -> list[str]:

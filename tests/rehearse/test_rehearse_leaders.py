@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lerobot.scripts import lerobot_teleoperate
 from lerobot.teleoperators.omx_leader import OmxLeader
-from support.suite.patience import BUSY, patient_drivers
+from support.suite.patience import BUSY
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
@@ -24,18 +24,16 @@ from strobe.rehearse.stage import RehearsalOptions
 from strobe.rollout.page import describe_rehearsal
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux"),
+    pytest.mark.usefixtures("patient_drivers"),
+]
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"
 DYNAMIXEL = pytest.mark.skipif(
     importlib.util.find_spec("dynamixel_sdk") is None, reason="Dynamixel's SDK is not installed"
 )
 CAMERA = "--robot.cameras={front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}}"
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient_drivers(monkeypatch)
 
 
 def pair(brand: str, *more: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.builders.checkpoints import tiny_recipe as recipe
 from support.builders.tiny_policies import load_tiny_subject
 from support.suite.matrix import matrix
 
@@ -37,10 +38,6 @@ from strobe.treatments.flow.rtc import RealTimeChunking, switch
 @cache
 def subject(kind: str) -> PolicySubject:
     return load_tiny_subject(kind)
-
-
-def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
-    return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
 
 
 def apply_recipe(act: PolicySubject, made: Recipe, name: str = "recipe") -> Undo:

@@ -14,6 +14,7 @@ BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "
 BUSY |= {"busy-machine", "busy-process", "threads-fight", "frames-stamped", "device-stall"}
 
 
+@pytest.fixture
 def patient_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let drivers of servos wait a minute for an answer, by a clock that nobody sets: a busy machine is no fault."""
     from lerobot.motors.feetech import feetech
