@@ -48,6 +48,7 @@ from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.seams.look import split_seams
 from strobe.seams.results import SeamCauses
+from strobe.seams.split import find_seams
 from strobe_servos.servo import Motion
 
 JOINTS = [f"{name}.pos" for name in ("pan", "lift", "elbow", "flex", "roll", "gripper")]
@@ -212,7 +213,7 @@ def judge(plant: Plant, seed: int) -> tuple[bool, SeamCauses | None]:
     )
     record = RunRecord(played.ticks, played.calls, played.actions, turns=arm.turns)
     run = RecordedRun(header, record, setting, [beat], latencies, 0, until)
-    return True, split_seams(run, inputs, list(arm.seen), told)
+    return True, split_seams(run, find_seams(record), inputs, list(arm.seen), told)
 
 
 class _Plain:

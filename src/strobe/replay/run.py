@@ -37,6 +37,7 @@ from strobe.replay.policy import FedPolicy, fed_policy, names_policy
 from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting
 from strobe.seams.look import split_seams
+from strobe.seams.split import find_seams
 from strobe.version import __version__
 
 FEWEST = 20  # calls that are judged
@@ -152,8 +153,8 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
             and jumping(result, options.seam_jump).recorded
         ):
             options.stage("splitting the jumps between chunks by cause")
-            joints = result.columns[0].seams
-            result.causes = split_seams(run, policies.own.inputs, policies.observations.times, joints, options.tell)
+            seams, joints, observed = find_seams(run.record), result.columns[0].seams, policies.observations.times
+            result.causes = split_seams(run, seams, policies.own.inputs, observed, joints, options.tell)
     except KeyboardInterrupt:
         if len(result.columns) < 2:
             raise

@@ -20,7 +20,7 @@ from strobe.loops.recorded_run import RecordedRun
 from strobe.loops.results.rollout import JointSeam
 from strobe.loops.virtual_rollout import EngineInputs
 from strobe.seams.results import FEWEST, SeamCauses
-from strobe.seams.split import Parts, Seam, directions, find_seams, remedies, repeats_run, shares, split
+from strobe.seams.split import Parts, Seam, directions, remedies, repeats_run, shares, split
 
 DRAWS = 3  # calls on one observation
 MOST = 24  # seams that are split
@@ -28,6 +28,7 @@ MOST = 24  # seams that are split
 
 def split_seams(
     run: RecordedRun,
+    seams: Sequence[Seam],
     inputs: EngineInputs,
     observed: Sequence[int],
     joints: Sequence[JointSeam],
@@ -36,12 +37,13 @@ def split_seams(
     """Return the causes of the jumps of ``run``. If interrupted, of those split by then.
 
     Args:
+        seams: those of its recorded chunks.
         inputs: the run's policy; its moments count from the start of the run.
         observed: starts of the ticks whose observation was recorded, in nanoseconds of the recording.
         joints: steps and jumps of each joint.
         tell: progress: seams that were split, of how many.
     """
-    seams, kept = find_seams(run.record), set(observed)
+    kept = set(observed)
     usable = [seam for seam in seams if {seam.old_at, seam.new_at} <= kept]
     chosen = [usable[place] for place in np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(int)]
     result = SeamCauses(
