@@ -43,7 +43,7 @@ from strobe.loops.header import Header
 from strobe.loops.measure.rollout import seams
 from strobe.loops.reader import LoopTurn, RunRecord
 from strobe.loops.recorded_run import RecordedRun
-from strobe.loops.results.rollout import SEAM_JUMP
+from strobe.loops.results.rollout import SEAM_JUMP, EngineName
 from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.seams.look import split_seams
@@ -163,7 +163,7 @@ class Plant:
     policy: Callable[[], Formula]
     lag_s: float = 0.02
     drift: float = 0.0
-    engine: str = "sync"
+    engine: EngineName = "sync"
     work_ms: float = 5.0
     latency_ms: float = 20.0
     weak: bool = False
