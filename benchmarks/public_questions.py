@@ -1,7 +1,7 @@
 """Six public questions of the kind "fine in open loop, useless on the arm": does Strobe name the cause first?
 
-Each question was asked in a public thread that nobody had read when the checks were written. It is rebuilt small, with
-LeRobot's own files, recordings and simulators, and asked with the commands of docs/guides/does-nothing-useful.md:
+Each question is of a public thread that no check was written from. It is rebuilt small, with LeRobot's own files,
+recordings and simulators, and asked with the commands of docs/guides/does-nothing-useful.md:
 
 - huggingface/lerobot#1763: the arm stays at one pose. The statistics have the training data's name in theirs. Also
   #4451, where a dot stands for an underscore.
@@ -82,7 +82,7 @@ def read(root: Path) -> tuple[Any, list[Episode]]:
     """Return a data set and its episodes."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    data = LeRobotDataset(f"local/{root.name}", root=root)
+    data: Any = LeRobotDataset(f"local/{root.name}", root=root)
     rows = [data[at] for at in range(len(data))]
     columns = {key: np.stack([row[key].numpy() for row in rows]) for key in data.features}
     if IMAGE in columns:  # as cameras give them
@@ -145,7 +145,7 @@ class Material:
         return write(self.work / name, self.button, episodes, STATE, OBJECT, ACTION)
 
 
-def statistics(material: Material) -> Iterator[tuple[str, Answer]]:
+def check_statistics(material: Material) -> Iterator[tuple[str, Answer]]:
     """Yield the answers on lerobot#1763 and #4451, each with the rule of the first warning; '' for none."""
     work = material.work
 
@@ -161,7 +161,7 @@ def statistics(material: Material) -> Iterator[tuple[str, Answer]]:
     yield "statistics-absent", look(work, f"--policy.path={dots}")
 
 
-def action_space(material: Material) -> Iterator[tuple[str, Answer]]:
+def check_action_space(material: Material) -> Iterator[tuple[str, Answer]]:
     """Yield the answers on much-ado-about-noising#18."""
     work, state = material.work, "--env.obs_type=environment_state_agent_pos"
     for name, rule, sign in (("relative", "simulator-action-range", 1), ("absolute", "", 0)):
@@ -177,7 +177,7 @@ def action_space(material: Material) -> Iterator[tuple[str, Answer]]:
     yield "simulator-action-scale", look(work, f"--dataset.root={root}", "--env.type=metaworld_state")
 
 
-def turned(material: Material) -> Iterator[tuple[str, Answer]]:
+def check_orientation(material: Material) -> Iterator[tuple[str, Answer]]:
     """Yield the answers on strands-labs/robots#172."""
     for name, step in (("turned", -1), ("upright", 1)):
         made = [{**ticks, IMAGE: ticks[IMAGE][:, ::step, ::step].copy()} for ticks in material.table]
@@ -186,7 +186,7 @@ def turned(material: Material) -> Iterator[tuple[str, Answer]]:
         yield rule, look(material.work, f"--dataset.root={root}", "--env.type=pusht")
 
 
-def order(material: Material) -> Iterator[tuple[str, Answer]]:
+def check_order(material: Material) -> Iterator[tuple[str, Answer]]:
     """Yield the answers on lingbot-vla#37."""
     made = [{**ticks, **{key: ticks[key][:, ORDER] for key in (STATE, ACTION)}} for ticks in material.arm]
     root = material.write_button("deployed", made)
@@ -194,7 +194,7 @@ def order(material: Material) -> Iterator[tuple[str, Answer]]:
     yield "", look(material.work, "--policy.path=demo", f"--dataset.root={material.work / 'button'}")
 
 
-def standing(material: Material) -> Iterator[tuple[str | None, Answer]]:
+def check_pauses(material: Material) -> Iterator[tuple[str | None, Answer]]:
     """Yield the answers on dot_policy#4 and RoboTwin#50."""
     for name, rule, at in (("start", "data-stands-at-starts", 0), ("middle", None, 25)):
         root = material.write_button(f"pause-{name}", [pause(ticks, at) for ticks in material.arm])
@@ -203,7 +203,7 @@ def standing(material: Material) -> Iterator[tuple[str | None, Answer]]:
         yield "", look(material.work, f"--dataset.root={material.work / name}")
 
 
-def dropped_weights(material: Material, episodes: int) -> dict[str, Any]:
+def check_weights(material: Material, episodes: int) -> dict[str, Any]:
     """Return what is said of lerobot#2051: of the checkpoint, and of the script's policy beside it."""
     from lerobot.policies.act.modeling_act import ACTPolicy
 
@@ -224,6 +224,9 @@ def dropped_weights(material: Material, episodes: int) -> dict[str, Any]:
     return {"script": outcomes[0].outcome, "twice": outcomes[1].outcome, "success": played.together.success.rate}
 
 
+QUESTIONS = (check_statistics, check_action_space, check_order, check_pauses, check_orientation)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer episodes, without the images")
@@ -233,17 +236,17 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as work:
         material = Material(Path(work))
-        for question in (statistics, action_space, order, standing, *(() if quick else (turned,))):
+        for question in QUESTIONS[: -1 if quick else None]:
             for rule, answer in question(material):
                 right = rule is None or answer.rules[:1] == ([rule] if rule else [])
                 rows.append({"question": question.__name__, "rule": rule, "right": right, "said": answer.titles})
                 print(rows[-1], flush=True)
-        weights = dropped_weights(material, 4 if quick else 20)
+        weights = check_weights(material, 4 if quick else 20)
     wrong = [row for row in rows if not row["right"]]
     planted, sound = (
         sum(row["rule"] is not None and bool(row["rule"]) is one for row in rows) for one in (True, False)
     )
-    figures = {"planted": planted, "sound": sound, "wrong": wrong, "dropped_weights": weights}
+    figures = {"planted": planted, "sound": sound, "wrong": wrong, "weights": weights}
     finish(figures, not wrong and weights == {"script": "broken", "twice": "held", "success": 1.0})
 
 
