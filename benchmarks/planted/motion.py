@@ -139,6 +139,18 @@ def follow(robot: Robot, action: np.ndarray, random: np.random.Generator) -> np.
 # Sound recordings of other kinds.
 
 
+def _speeds_to_a_goal(made: Made) -> Made:
+    """Return a recording whose actions are speeds by the way that is left, as a scripted expert's are."""
+    random, pairs = np.random.default_rng(0), []
+    for state in made.state:
+        goal, left = state[0] + np.ptp(state, axis=0) * random.uniform(-1, 1, state.shape[1]), []
+        for tick in range(len(state)):
+            left.append((goal - state[0]) * 0.95**tick)
+        pairs.append((np.clip(np.stack(left) / np.ptp(state, axis=0) * 4, -1, 1), goal - np.stack(left)))
+    action, moved = ([pair[at].astype(np.float32) for pair in pairs] for at in (0, 1))
+    return replace(made, action=action, state=moved).note_means()
+
+
 def _deltas(made: Made) -> Made:
     action = [np.diff(one, axis=0, append=one[-1:]) for one in made.action]
     return replace(made, action=action).note_means()
@@ -213,6 +225,7 @@ SOUND: dict[str, tuple[Callable[[Robot], Robot], Callable[[Made], Made]]] = {
     "slow to follow": (lambda robot: replace(robot, follow=0.15, delay=3), _slow_arm),
     "fast motions": (lambda robot: replace(robot, speed=2.0), _slow_arm),
     "deltas": (lambda robot: robot, _deltas),
+    "speeds to a goal": (lambda robot: robot, _speeds_to_a_goal),
     "bimanual": (lambda robot: robot, _bimanual),
     "mobile base": (lambda robot: robot, _mobile),
     "next state": (lambda robot: robot, _next_state),

@@ -99,6 +99,13 @@ def add_quantiles(stage: Wired) -> None:
     change_json(stage.dataset / "meta/stats.json", lambda read: {name: each | ends for name, each in read.items()})
 
 
+def exchange_dimensions(stage: Wired) -> None:
+    """The state of the data comes in another order than that of the training."""
+    change = {"observation.state": {"mean": [50.0, 90.0, *[0.0] * 4], "std": [5.0] * 6}}
+    change_json(stage.dataset / "meta/stats.json", lambda read: read | change)
+    statistics("pre", "observation.state.mean", [90, 50, 0, 0, 0, 0])(stage)
+
+
 def rename_cameras(names: dict[str, str]) -> Plant:
     """The robot's cameras have ``names`` → those of the sound robot's."""
 
@@ -127,6 +134,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "a joint that never moved": (
         statistics("pre", "observation.state.std", [5, 5, 5, 5, 5, 0]), "statistics-flat statistics-of-other-data"),
     "statistics of other data": (OF_OTHER_DATA, "statistics-of-other-data"),  # FlashRT #70
+    "dimensions in another order": (exchange_dimensions, "statistics-in-other-order"),  # Robbyant/lingbot-vla #37
     "action order": (lambda stage: stage.describe_feature("action", names=BACKWARDS), "action-order"),  # lerobot #4122
     "state order": (lambda stage: stage.describe_feature("observation.state", names=BACKWARDS), "state-order"),
     "other joints": (lambda stage: stage.describe_feature("action", names=[*JOINTS[:5], "jaw.pos"]), "joints-differ"),

@@ -18,7 +18,7 @@ from strobe.motion.look import Look
 from strobe.motion.results import Motion, Oddity, RestPoints
 from strobe.motion.series import Series, read_columns
 
-ALIKE = 0.7  # correlation of action and state above which they are one quantity, with either sign
+ALIKE = 0.7  # correlation of action and state above which they are one quantity; of a few joints with another sign
 NEXT = 0.9  # share of the motions: such actions say nothing of how the servos follow
 MOST_POINTS = 400  # episodes in a plot
 
@@ -141,7 +141,7 @@ def _find_positions(figures: Figures) -> tuple[np.ndarray, str]:
     A speed or a step goes with the state's steps and not with its values. All joints of an arm have one kind of action,
     so the median of the joints decides, and joints that stand are judged like the others.
     """
-    alike = np.fmax(np.abs(figures.steps), np.abs(figures.levels))
+    alike = np.fmax(figures.steps, figures.levels)  # a speed towards a goal goes against the state in most joints
     same = np.isfinite(alike) & (alike >= ALIKE)
     if not np.isfinite(alike).any():
         return np.zeros(figures.steps.shape[1], bool), "no joint of both moves in an episode that is long enough"

@@ -21,15 +21,12 @@ def absent(wiring: Wiring) -> Iterator[Finding]:
         if lacks := [name for name in norm.required_statistics if not norm.statistics.get(name)]:
             others = [name for name in wiring.orphans.get(place, []) if name != named.name]
             where = f"; it has statistics for {', '.join(others)}" if others else ""
-            way = "hands the policy raw numbers"
-            if place == "postprocessor":
-                way = "sends the policy's normalised numbers to the robot"
             yield warning(
                 rule="statistics-absent",
                 title=f"Nothing normalises {wire.name}",
                 found=f"{_file(wiring, place)} should normalise {named.name} ({norm.mode}) and has no "
                 f"{' or '.join(lacks)} for it{where}.",
-                why=f"LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.",
+                why=f"LeRobot raises no error: {RAW[place]}. The arm then moves a centimetre, or flails.",
                 do=_statistics_remedy(wiring, others),
                 evidence={"feature": wire.name, "place": place},
             )
@@ -188,7 +185,19 @@ def foreign_statistics(wiring: Wiring) -> Iterator[Finding]:
             f"{_describe_scale(norm.mode, here)}, and {_describe_scale(norm.mode, there)} in the data"
             for index, (here, there) in wire.foreign_dimensions(place).items()
         ]
-        if far:
+        if order := wire.other_order(place):
+            theirs = wire.ends.get("dataset", named)
+            training = [_dimension(theirs, order.get(at, at)) for at in range(theirs.shape[-1])]
+            yield warning(
+                rule="statistics-in-other-order",
+                title=f"The statistics of {wire.name} fit this data in another order of its dimensions",
+                found=f"In {_file(wiring, place)} {_join_dimensions(far)}. Each fits another dimension of the data.",
+                why="The policy takes one dimension for another, so its actions are wrong, or go to other joints.",
+                do=f"The order of its training is, by the data set's names: {', '.join(training)}. Bring state and "
+                "action into it, in the data and in the program that runs the policy. The statistics are right.",
+                evidence={"feature": wire.name, "place": place, "dimensions": len(far)},
+            )
+        elif far:
             yield warning(
                 rule="statistics-of-other-data",
                 title=f"The statistics of {wire.name} do not match this data",

@@ -153,6 +153,16 @@ class WiredFeature(Data):
                 far[at] = one, known[0]
         return far
 
+    def other_order(self, place: Place) -> dict[int, int]:
+        """Return which of the data set's dimensions each foreign one of ``place`` is like; {} if one is like none."""
+        far, own, order = self.foreign_dimensions(place), self.ends.get(place), dict[int, int]()
+        for at, (here, _) in far.items():
+            other = min(far, key=lambda each: abs(here.centre - far[each][1].centre))
+            there, mode = far[other][1], own.normalisation.mode if own is not None and own.normalisation else ""
+            if not here.is_distant(there, mode) and abs(here.centre - there.centre) <= there.half:
+                order[at] = other
+        return order if sorted(order.values()) == sorted(far) else {}
+
     def missing_statistics(self, place: Place) -> str | None:
         """Return the statistics that the data set lacks, and its mode reads."""
         own = self.ends.get(place)

@@ -142,7 +142,8 @@ def _fix_processors(
         foreign = {
             wire.name
             for wire in wiring.wires
-            if wire.foreign_dimensions(place) and not wiring.absolute_where_relative(wire, place)
+            if not (wire.other_order(place) or wiring.absolute_where_relative(wire, place))
+            and wire.foreign_dimensions(place)
         }
         done += _fix_statistics(checkpoint, processor, target, data, foreign)
     return done
