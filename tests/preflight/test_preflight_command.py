@@ -16,7 +16,7 @@ from support.checks.refusals import assert_refused
 from strobe.core.cli.main import main
 from strobe.core.runs import store
 from strobe.preflight import run
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 
 
 def load_only_answer(folder: Path) -> PreflightResult:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,19 @@ def read_wiring(
     Raises:
         UserError: a file is missing or cannot be read.
     """
+    rename, settings = rename or {}, settings or {}
+    with written_by_lerobot(policy, dataset):
+        return _read(policy, dataset, robot, rename, task, settings)
+
+
+@contextmanager
+def written_by_lerobot(*files: Path | None) -> Iterator[None]:
+    """Make a UserError of what a content of ``files`` raises that is not as LeRobot writes it."""
     try:
-        return _read(policy, dataset, robot, rename or {}, task, settings or {})
+        yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
-        raise UserError(f"{files} are not as LeRobot writes them: {error_line(error, 120)}") from error
+        named = " or ".join(str(file) for file in files if file is not None)
+        raise UserError(f"the files of {named} are not as LeRobot writes them: {error_line(error, 120)}") from error
 
 
 def _read(
@@ -81,7 +90,8 @@ def _read(
     unknown, unread = _unknown_fields(checkpoint.config)  # of the file: LeRobot itself refuses an unknown flag
     checkpoint = replace(checkpoint, config={**checkpoint.config, **settings})
     recorded = read_dataset(dataset) if dataset is not None else None
-    renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **rename}
+    step = checkpoint.preprocessor.config("rename_observations_processor") if checkpoint.preprocessor else None
+    renamed = {**((step or {}).get("rename_map") or {}), **(robot.rename if robot is not None else {}), **rename}
     wires = _wires(checkpoint, recorded, robot, renamed)
     for wire in wires:
         relative = relative_actions(checkpoint) is not None or checkpoint.config.get("use_relative_actions")
@@ -114,7 +124,8 @@ def _read(
         device=asked or None,
         device_here=device_here(asked, asked_by, robot.device if robot is not None else None) if asked else None,
         clips=config.get("clip_sample_range") if config.get("clip_sample") else None,
-        guidable=_guidable(config),
+        guidable="rtc_config" in config
+        and config.get("type") != "pi0_fast",  # which has the settings, and refuses them
         compiled=bool(config.get("compile_model")),
         rollout_compiles=robot.compiles if robot is not None else None,
         orphans=_orphans(checkpoint),
@@ -142,11 +153,6 @@ def _orphans(checkpoint: Checkpoint) -> dict[Place, list[str]]:
         place: [name for normaliser in processor.normalisers for name in checkpoint.orphans(normaliser)]
         for place, processor in _processors(checkpoint).items()
     }
-
-
-def _own_rename(checkpoint: Checkpoint) -> dict[str, str]:
-    step = checkpoint.preprocessor.config("rename_observations_processor") if checkpoint.preprocessor else None
-    return dict((step or {}).get("rename_map") or {})
 
 
 def _wires(
@@ -198,6 +204,7 @@ def _weights(checkpoint: Checkpoint) -> Weights | None:
         return None
     return Weights(
         tensors=len(checkpoint.names),
+        nan=checkpoint.nan,
         statistics=checkpoint.statistics_in_weights,
         compiled=checkpoint.compiled_names,
     )
@@ -257,11 +264,6 @@ def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: 
         steps=config.get(steps_field) if steps_field else None,
         steps_field=steps_field,
     )
-
-
-def _guidable(config: Mapping[str, object]) -> bool:
-    """Whether its type has Real-Time Chunking: pi0_fast has the settings, and refuses them."""
-    return "rtc_config" in config and config.get("type") != "pi0_fast"
 
 
 def _device(config: Mapping[str, object], settings: Mapping[str, object], robot: Connected | None) -> tuple[str, str]:
