@@ -6,6 +6,7 @@ and on Linux by the device files that the driver makes.
 
 from __future__ import annotations
 
+import platform
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -41,12 +42,15 @@ def _check_torch_device(asked: str) -> tuple[bool, str]:
 def _guess_device(kind: str) -> tuple[bool | None, str]:
     if kind == "cpu":
         return True, "every machine has one"
-    if kind == "mps" and sys.platform != "darwin":
+    system = platform.system()
+    if kind == "mps" and system != "Darwin":
         return False, "only macOS has it"
+    if kind != "mps" and system == "Darwin":
+        return False, "macOS does not support it"
     with suppress(PackageNotFoundError):
         if version("torch").endswith("+cpu"):
             return False, "the installed torch is a build for the CPU"
     driver = {"cuda": ("nvidia*", "nvhost*", "dxg", "kfd"), "xpu": ("dri", "dxg")}.get(kind, ())
-    if driver and sys.platform == "linux" and not any(True for name in driver for _ in _DEV.glob(name)):
+    if driver and system == "Linux" and not any(True for name in driver for _ in _DEV.glob(name)):
         return False, "/dev has no file of its driver"
     return None, "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"

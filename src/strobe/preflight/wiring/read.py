@@ -96,9 +96,8 @@ def _read(
     for wire in wires:
         relative = relative_actions(checkpoint) is not None or checkpoint.config.get("use_relative_actions")
         wire.relative = wire.name == "action" and bool(relative)
-    sources: dict[Place, str] = {"policy": str(policy)}
-    for place, processor in _processors(checkpoint).items():
-        sources[place] = str(processor.file)
+    files: dict[Place, str] = {place: str(processor.file) for place, processor in _processors(checkpoint).items()}
+    sources: dict[Place, str] = {"policy": str(policy), **files}
     if recorded is not None:
         sources["dataset"] = str(recorded.root)
     if robot is not None:

@@ -62,7 +62,6 @@ def _pack_value(value: object) -> object:
 
 
 PING_EACH_S = 0.002
-NOTABLE_IDLE_S = 1.0  # without a message, before a connection that is closed
 _LIMIT = re.compile(r"(?:limit of|length of|>) ?(\d+)")  # of a message in bytes, in the reason of close code 1009
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
 SIZE = (224, 224)  # size of images
@@ -282,8 +281,10 @@ def _describe_close(error: ConnectionClosed, sent: int, idle_s: float) -> CallFa
         return CallFailedError("too big", told)
     if code == CloseCode.INTERNAL_ERROR and "keepalive" not in reason:
         return CallFailedError("error", f"close code 1011: {reason or 'without a reason'}", over=True)
-    idle = f"; no message for {idle_s:.3g} s before it" if idle_s >= NOTABLE_IDLE_S else ""
-    return CallFailedError("closed", f"{type(error).__name__}: {error_line(error)}{idle}")
+    idle = f"; no message for {idle_s:.3g} s before it" if idle_s >= 1.0 else ""
+    # uvicorn often closes without the code 1009 while a message that is too big is on its way.
+    large = f"; a message of {size(sent)} may be more than it takes" if code is None and sent > 2**20 else ""
+    return CallFailedError("closed", f"{type(error).__name__}: {error_line(error)}{idle}{large}")
 
 
 def _unknown_array(value: Mapping[Any, object]) -> str | None:
