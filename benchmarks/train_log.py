@@ -48,7 +48,7 @@ def main() -> None:
     for place, row in rows.items():
         print(f"{place}: " + ", ".join(f"{name} {log} ms, Strobe {own} ms" for name, (log, own) in row.items()))
     held = [agrees(row) for row in rows.values()]
-    held += [found(rows[place], rows["nothing"], meter) for place, meter in PLACES.items() if meter is not None]
+    held += [has_pause(rows[place], rows["nothing"], meter) for place, meter in PLACES.items() if meter is not None]
     finish({"quick": arguments.quick, "lerobot": lerobot.__version__, "steps": steps, **rows}, all(held))
 
 
@@ -67,7 +67,7 @@ def compare(place: str, data: Path, output: Path, steps: int) -> dict[str, tuple
     given += [f"--steps={steps}", f"--log_freq={EVERY}", "--save_freq=5", f"--output_dir={output}"]
     given += [f"--save_checkpoint={'true' if place == 'checkpoint' else 'false'}"]
     file = output.with_suffix(".log")
-    with file.open("w") as log, contextlib.redirect_stderr(log), paused(place):
+    with file.open("w") as log, contextlib.redirect_stderr(log), plant_pause(place):
         watched = train(given, WatchOptions(most_steps=steps))
     log = read_log(file, EVERY)
     later = iterations(watched.sections, ITERATION)[EVERY:]  # as `read_log` leaves the first line out
@@ -87,7 +87,7 @@ def compare(place: str, data: Path, output: Path, steps: int) -> dict[str, tuple
 
 
 @contextlib.contextmanager
-def paused(place: str) -> Iterator[None]:
+def plant_pause(place: str) -> Iterator[None]:
     """Pause `PAUSE_S` in each step, in LeRobot's own code at ``place``; of a checkpoint in each of them."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
     from lerobot.policies.act.modeling_act import ACTPolicy
@@ -104,11 +104,11 @@ def paused(place: str) -> Iterator[None]:
         yield
         return
     owner, name, seconds = where[place]
-    with mock.patch.object(owner, name, after(getattr(owner, name), seconds)):
+    with mock.patch.object(owner, name, sleep_before(getattr(owner, name), seconds)):
         yield
 
 
-def after(inner: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+def sleep_before(inner: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         time.sleep(seconds)
         return inner(*args, **kwargs)
@@ -123,7 +123,7 @@ def agrees(row: dict[str, tuple[float, float]]) -> bool:
     )
 
 
-def found(row: dict[str, tuple[float, float]], plain: dict[str, tuple[float, float]], meter: str) -> bool:
+def has_pause(row: dict[str, tuple[float, float]], plain: dict[str, tuple[float, float]], meter: str) -> bool:
     """Whether the pause is in the log's ``meter``; other work on the machine may make all of them longer."""
     meter = "data_s" if meter == "prep_s" and "prep_s" not in row else meter
     return meter not in row or row[meter][0] - plain[meter][0] > 0.7e3 * PAUSE_S

@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from strobe.core.errors import UserError
 from strobe.preflight.results.wiring import DeviceHere
 
 _DEV = Path("/dev")
@@ -30,7 +31,6 @@ def device_here(asked: str, asked_by: str, instead: str | None = None) -> Device
 
 def _check_torch_device(asked: str) -> tuple[bool, str]:
     from strobe.core.devices.accelerators import check_device
-    from strobe.core.errors import UserError
 
     try:
         check_device(asked)

@@ -19,6 +19,7 @@ import numpy as np
 from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import parse_json
 from strobe.lerobot.processors import READ
+from strobe.lerobot.quiet import quiet
 from strobe.preflight.results.wiring import Place, Wiring
 from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.preflight.wiring.dataset import DatasetFeatures
@@ -182,7 +183,6 @@ def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndar
     from lerobot.policies.factory import make_pre_post_processors
 
     from strobe.lerobot.policies import lerobot_policies
-    from strobe.lerobot.quiet import quiet
 
     config = lerobot_policies.config_from_path(str(target), [])
     stats = {
