@@ -29,7 +29,7 @@ PLACES = {"nothing": None, "data": "data_s", "preprocessing": "prep_s", "update"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--quick", action="store_true", help="15 steps: a log too short for its time stamps")
     arguments = parser.parse_args()
     need("pusht")

@@ -203,7 +203,7 @@ def test_what_the_data_has_no_numbers_for_is_not_judged(stage: Wired):
     assert wire is not None
     assert wire.missing_statistics("postprocessor") == "q01 and q99"
     text = " ".join(note for section in document(make_answer(stage.read())).sections for note in section.text)
-    assert "whether the statistics of action are those of this data; the data set has no q01 and q99" in text
+    assert "statistics that the data set lacks. Q01 and q99 of observation.state; q01 and q99 of action." in text
 
 
 def test_cameras_that_lerobot_fills_in_are_not_missing(saved_policies, stage: Wired):
