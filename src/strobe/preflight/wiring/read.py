@@ -73,7 +73,7 @@ def written_by_lerobot(*files: Path | None) -> Iterator[None]:
     """Make a UserError of what a content of ``files`` raises that is not as LeRobot writes it."""
     try:
         yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError) as error:
         named = " or ".join(str(file) for file in files if file is not None)
         raise UserError(f"the files of {named} are not as LeRobot writes them: {error_line(error, 120)}") from error
 
