@@ -57,7 +57,7 @@ from miswired.plants import IN_DATA
 from miswired.training import ACT, DIFFUSION, save_random, train
 from miswired.truth import BIG_EPISODES, IN_TRUTH, MOST_S, reading_arguments, sound_truth
 
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 
 RECORDED = {PUSHT: (40, 30), METAWORLD: (40, 32)}  # episodes and ticks to train on
 UNSEEN = 16  # episodes

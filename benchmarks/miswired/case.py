@@ -16,7 +16,7 @@ from strobe.core.kinds import advise
 from strobe.core.results.finding import Finding
 from strobe.open_loop.run import Frames
 from strobe.preflight.lag import read_run
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 from strobe.preflight.run import Preflight, look_at_frames, preflight
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.of_run import parse_settings

@@ -22,7 +22,7 @@ from strobe.lerobot.datasets.recording import read
 from strobe.motion.checks import CHECKS, look_at_motion
 from strobe.motion.look import is_enough, split_groups
 from strobe.preflight.findings import data
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 from strobe.preflight.run import preflight_of_data
 
 made, pictures = (load_script(name, ROOT / "benchmarks" / "planted") for name in ("motion", "pictures"))

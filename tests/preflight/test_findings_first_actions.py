@@ -15,8 +15,7 @@ from strobe.loops.measure.robot import first_action, joint_jumps, starts
 from strobe.loops.measure.rollout import Tick
 from strobe.loops.results.motion import FirstJump
 from strobe.open_loop.results import ActionRange, Hypothesis, OpenLoop
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import JointReach, Reach, Wiring
+from strobe.preflight.results.wiring import JointReach, PreflightResult, Reach, Wiring
 
 Array = NDArray[np.float64]
 NAMES = ["pan", "lift", "flex", "gripper"]

@@ -16,8 +16,7 @@ from strobe.open_loop.results import (
     PredictedChunk,
     Strip,
 )
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Feature, FeatureKind, Place, WiredFeature, Wiring
+from strobe.preflight.results.wiring import Feature, FeatureKind, Place, PreflightResult, WiredFeature, Wiring
 
 
 def ratio(value: float, reach: float = 0.1) -> PairedError:

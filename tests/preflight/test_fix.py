@@ -24,7 +24,7 @@ from support.builders.stage import (
 from strobe.core.errors import UserError
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 from strobe.preflight.run import Preflight, preflight
 from strobe.preflight.wiring.checkpoint import read_checkpoint
 

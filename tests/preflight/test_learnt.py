@@ -18,8 +18,7 @@ from strobe.open_loop.hypotheses import match_recorded_actions
 from strobe.open_loop.learnt import learn
 from strobe.open_loop.predictions import Predictions
 from strobe.preflight.findings import preflight as rules
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Prompt, Wiring
+from strobe.preflight.results.wiring import PreflightResult, Prompt, Wiring
 from strobe.preflight.run import make_answer
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=16)

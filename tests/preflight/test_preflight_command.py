@@ -16,7 +16,7 @@ from support.checks.refusals import assert_refused
 from strobe.core.cli.main import main
 from strobe.core.runs import store
 from strobe.preflight import run
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 
 
 def load_only_answer(folder: Path) -> PreflightResult:
@@ -87,7 +87,7 @@ WRONG = {
     "a processor that is a list": ("--policy.path={policy}", "policy_preprocessor.json is not a JSON object"),
     "cut statistics": ("--policy.path={policy}", "safetensors cannot be read"),
     "a name that only the Hub could have": (
-        "--policy.path=somebody/some_policy", "somebody/some_policy is not a folder, and the Hub has no such model"),
+        "--policy.path=somebody/some_policy", "no folder somebody/some_policy, and the Hub cannot be reached"),
     "an old data set": ("--policy.path={policy} --dataset.root={data}", "it is in LeRobot's format v2.1"),
     "a data set that is none": ("--policy.path={policy} --dataset.root={policy}", "no LeRobotDataset at"),
     "a data set with a number for a feature": ("--dataset.root={data}", "are not as LeRobot writes them"),

@@ -23,7 +23,7 @@ from strobe.core.runs import store
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.loops.results.rollout import RolloutResult
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 from strobe.rehearse import run as rehearse
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")

@@ -17,7 +17,7 @@ from strobe.core.runs import store
 from strobe.loops import header
 from strobe.loops.results.rollout import RolloutResult
 from strobe.preflight.findings.wiring import dangerous
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import PreflightResult
 from strobe.rehearse import run as rehearse
 from strobe.rollout.command import look_at_wiring, read
 

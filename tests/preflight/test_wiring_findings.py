@@ -121,6 +121,10 @@ def renaming(names: dict[str, str]) -> Plant:
     return lambda stage: stage.rename.update(names)
 
 
+def add_weight(number: float) -> Plant:
+    return lambda stage: stage.change_weights(lambda tensors: tensors | {"more": np.full(4, number, np.float32)})
+
+
 FRONT, WRIST = CAMERAS
 NOBODY, FRONT_AND_TOP = "observation.images.nobody", {FRONT: FRONT, WRIST: WRIST, "observation.images.top": FRONT}
 # What is planted, and the rules that find it.
@@ -145,11 +149,12 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "camera missing": (rename_cameras({WRIST: WRIST}), "camera-missing"),  # lerobot #3181, #2318
     "camera unused": (rename_cameras(FRONT_AND_TOP), "camera-unused"),
     "rename unknown": (renaming({NOBODY: FRONT}), "rename-unknown"),  # lerobot #1620
-    "cameras swapped": (renaming({FRONT: WRIST, WRIST: FRONT}), "cameras-swapped"),
     # of an ACT; lerobot #2918
     "camera cropped": (lambda stage: stage.configure(crop_shape=[16, 16]), "camera-cropped fields-unknown"),
     "camera stretched": (lambda stage: stage.connect(FRONT, shape=[3, 48, 64]), "camera-shape"),  # lerobot #2334
     "compiled": (weights_called("model._orig_mod."), "weights-compiled"),  # lerobot #4114
+    "weights of NaN": (add_weight(np.nan), "weights-nan"),
+    "a mask of infinite numbers": (add_weight(-np.inf), ""),
     "another version": (another_version, "fields-unknown"),  # lerobot #3355, #3479
     # lerobot #2277
     "too few actions": (lambda stage: stage.configure(n_action_steps=31), "chunk-short acts-long-unseen"),
@@ -206,7 +211,7 @@ def test_what_the_data_has_no_numbers_for_is_not_judged(stage: Wired):
     assert wire is not None
     assert wire.missing_statistics("postprocessor") == "q01 and q99"
     text = " ".join(note for section in document(make_answer(stage.read())).sections for note in section.text)
-    assert "whether the statistics of action are those of this data; the data set has no q01 and q99" in text
+    assert "statistics that the data set lacks. Q01 and q99 of observation.state; q01 and q99 of action." in text
 
 
 def test_cameras_that_lerobot_fills_in_are_not_missing(saved_policies, stage: Wired):

@@ -78,6 +78,13 @@ def test_the_server_gets_what_openpi_gets():
     assert seen["prompt"] == "pick up the cube"
 
 
+def test_a_server_that_lists_its_inputs_as_sglangs_does_gets_these_names():
+    keys = ["base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"]
+    policy = Policy(metadata={"object": "action.metadata", "input": {"image_keys": keys}})
+    assert "the server's names" in asked(policy, 2).inputs
+    assert set(policy.seen[0]) == {*keys, "state", "prompt"}
+
+
 @pytest.fixture
 def slow_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = openpi.encode
@@ -315,7 +322,7 @@ def test_a_slow_network_is_no_wait_and_says_what_smaller_messages_save():
 
 @pytest.mark.parametrize(
     ("metadata", "why"),
-    [(None, "no metadata within"), ("hello", "is no map"), (b"\xc1", "is no msgpack"), (b"\x01", "is no map")],
+    [(None, "no metadata within"), ("hello", "is no map: hello"), (b"\xc1", "is no msgpack"), (b"\x01", "is no map")],
 )
 def test_a_server_of_another_protocol_is_a_line(metadata: Any, why: str):
     with serving(Policy(metadata=metadata)) as url, pytest.raises(UserError, match=why):

@@ -42,11 +42,6 @@ def test_ages_go_from_the_observation_to_the_execution():
     assert age.ticks == 3  # of 20 ms: the 99th percentile lies between 40 and 50
 
 
-def test_one_action_is_first_and_last():
-    age = action_age([40.0], actions=1, control_hz=50.0)
-    assert age.first == age.last
-
-
 IMAGE = np.full((300, 400, 3), 128, np.uint8)
 
 

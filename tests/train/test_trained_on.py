@@ -19,6 +19,7 @@ from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
 from strobe.core.report import markdown
 from strobe.lerobot.datasets.images import find_idle_transforms
+from strobe.preflight.run import Preflight, preflight
 from strobe.train.results import TrainedOn
 from strobe.train.run import WatchOptions, train
 
@@ -60,6 +61,30 @@ def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("checkpoint") / "out"
     run_training(data, out, *TINY, "--save_checkpoint=true", steps=2, workers=0)
     return out / "checkpoints" / "last" / "pretrained_model"
+
+
+PRINTED = "INFO 2026-11-30 06:00:{} ot_train.py:643 step:1K smpl:4K ep:2 epch:1.50 loss:{} grdn:1.000 lr:1.0e-05 "
+
+
+@pytest.mark.parametrize("phases", [{"updt_s": 0.3, "data_s": 0.1}, {"data_s": 0.1, "prep_s": 0.1, "updt_s": 0.3}])
+def test_a_training_that_is_over_is_read_from_its_checkpoint_and_its_log(
+    phases: dict[str, float], checkpoint: Path, data: Path, tmp_path: Path
+) -> None:
+    log, meters = tmp_path / "log", " ".join(f"{name}:{seconds:.3f}" for name, seconds in phases.items())
+    lines = [PRINTED.format(*line) + meters for line in (("00", 0.5), ("20", 0.4), ("40", "nan"))]
+    log.write_text("\r".join(["Training:  10%|█", *lines]).replace("\rINFO", "\nINFO") + " smp/s:9\n")
+    result = preflight(Preflight(checkpoint, data, log=log))
+    saved = result.wiring.training
+    assert saved is not None
+    assert saved.log is not None
+    assert (saved.step, saved.planned, saved.batch_size, saved.processes, saved.frames) == (2, 2, 4, 1, 24)
+    assert (saved.learning_rates, saved.stepped) == (pytest.approx([1e-5, 1e-5]), saved.trained)
+    assert (saved.log.losses, saved.log.seconds, saved.log.wall_s) == ([0.5, 0.4, None], pytest.approx(phases), 4.0)
+    assert "training-loss-not-finite" in rules(advise(result))
+    assert f"{4000 - 1000 * sum(phases.values()):.0f} ms" in markdown.render(document(result))
+    log.write_text("Training:  10%")
+    with pytest.raises(UserError, match="no line of lerobot-train"):
+        preflight(Preflight(checkpoint, log=log))
 
 
 def continue_training(checkpoint: Path, *more: str) -> tuple[TrainedOn, set[str], str]:

@@ -15,33 +15,13 @@ Examples:
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
 
 More:
-Hypotheses. On recorded frames Strobe tries changes that may predict the actions better: cameras swapped, channels,
-order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim holds in
-pairs over episodes, at 5 % for all hypotheses together. Strobe also names weights that the policy has and the file
-lacks, because their layers stay random.
-
-A fixed copy. --fix=FOLDER writes a fixed copy of the checkpoint: statistics that have another name, are missing, belong
-to other data than --dataset.root, or are inside the weights; weights saved from a compiled policy; fields of another
-version of LeRobot. If the copy has a new fault or predicts the recorded frames worse, Strobe does not write it and says
-why.
-
-Lags and ranges. The report shows the lag of each joint behind its action, and with --rollout=RUN the lag in a rollout
-or a rehearsal; the range of each joint's actions, and the limits of the robot's calibration file; how far the first
-action is from the arm's position; and the time of a call next to the actions that the robot executes during a call.
-
-The data. Strobe reads the frames without decoding them. It checks statistics, lengths, time stamps and frame numbers,
-and finds joints that stand still, actions that equal their own state, wrong rates, repeated episodes, missing tasks,
-joints that rest away from their commands, are inverted or exchanged, spikes, wraps, delays and units that change. With
---decode, and if the policy runs on recorded frames, it also finds frozen, empty and exchanged cameras, late images and
-a light that goes out. --fix_data=FOLDER writes a copy whose statistics, times and numbers match its frames; of a data
-set alone also one without spikes, wraps and a second unit. Strobe reads that copy again, and deletes it if it has a
-fault.
-
-The simulator. Strobe starts it 12 times with LeRobot's processors, and executes recorded actions in it. It compares the
-images of the starts (turned, mirrored, exchanged, red and blue, size), the state (dimensions, order, unit, starts), the
-motion that each action dimension causes (sign, scale, order, gripper), the range of the actions, the rate and the task.
-
-The prompt. Strobe shows the part that the tokenizer cuts off, if the tokenizer's file is on this machine.
+--fix=FOLDER writes a fixed copy of the checkpoint, --fix_data=FOLDER one of the data set. Strobe reads each copy again,
+and deletes it if it has a new fault or predicts the recorded frames worse. On recorded frames it also tries changes
+that may predict the actions better, such as swapped cameras, another order, unit or prompt. A claim holds in pairs over
+episodes, at 5 % for all of them together. --decode also finds frozen, empty and exchanged cameras, late images and a
+light that goes out. --rollout=RUN adds the lags and the call times of a run. --training_log=FILE adds what
+lerobot-train printed: seconds by phase, the loss, the epochs. --env starts the simulator 12 times and executes recorded
+actions in it. docs/guides/before-the-robot.md explains every check.
 
 Exit code: 0 if no check found a mismatch; 1 if one did, or if the policy predicts the recorded actions no better than
 holding still ("Unclear"); 2 for wrong input.
@@ -77,7 +57,7 @@ if TYPE_CHECKING:
 
     from strobe.contract.results import Contract
     from strobe.preflight.lag import PolicyRun
-    from strobe.preflight.results.preflight import PreflightResult
+    from strobe.preflight.results.wiring import PreflightResult
 else:
     EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
 
@@ -105,6 +85,8 @@ class PreflightConfig(OutputFlags):
     rename_map: dict[str, str] = field(default_factory=dict)
     # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags and call times.
     rollout: Path | None = None
+    # What lerobot-train printed when it made the checkpoint, in a file: seconds by phase, the loss, the epochs.
+    training_log: Path | None = None
     # Write a fixed copy of the checkpoint to this folder.
     fix: Path | None = None
     # Write a copy of the data set to this folder, with statistics and frame numbers that match its frames.
@@ -136,6 +118,8 @@ def read(argv: Sequence[str]) -> PreflightConfig:
         raise UserError("name the checkpoint with --policy.path=FOLDER, or a data set with --dataset.root=DATA")
     if flags.path is not None:
         check_overrides(flags, None)
+    elif config.training_log is not None:
+        raise UserError("--training_log is of a checkpoint: add --policy.path=FOLDER")
     given = {"--rollout": config.rollout, "--fix_data": config.fix_data, "--env": config.env,
              "--dataset.episodes": config.dataset.episodes, "--held_out": config.held_out}  # fmt: skip
     if config.dataset.root is None and (name := next((name for name, value in given.items() if value), None)):
@@ -178,7 +162,7 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     run = read_run(config.rollout) if config.rollout is not None else None
     look = Preflight(
         folder, config.dataset.root, robot, config.rename_map, config.fix, run, settings, config.fix_data,
-        config.dataset.episodes, config.decode or not config.read_only, live.progress,
+        config.dataset.episodes, config.decode or not config.read_only, live.progress, config.training_log,
     )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:

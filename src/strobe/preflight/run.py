@@ -22,17 +22,16 @@ from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.motion.checks import look_at_motion
 from strobe.motion.results import Motion
 from strobe.motion.rows import find_units
-from strobe.motion.series import Column, Series, make_series, read_columns
+from strobe.motion.series import Series, make_series, read_columns
 from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.lag import PolicyRun, add_first_action, lags, measured_call_time
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
-from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint
+from strobe.preflight.results.wiring import CallTime, PreflightResult, Timing, Weights, WiredFeature, Wiring
+from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint, read_training
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.fix import write_fixed_copy
 from strobe.preflight.wiring.reach import relative_actions, relative_mask
-from strobe.preflight.wiring.read import read_wiring
+from strobe.preflight.wiring.read import read_wiring, written_by_lerobot
 from strobe.preflight.wiring.robot import Connected
 from strobe.version import __version__
 
@@ -58,11 +57,10 @@ class Preflight:
         rename: names in the inputs → names that the policy knows.
         rollout: a run of this policy, whose lags are compared with the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
-        fix: the folder into which a fixed copy of the checkpoint is written.
-        fix_data: the folder into which a copy of the data set is written.
+        fix, fix_data: the folders into which fixed copies of the checkpoint and the data set are written.
         episodes: of the data set, that are used; all by default.
         decode: whether a few images of the data set are decoded.
-        progress: told how many of its files were read.
+        log: what lerobot-train printed when it made the checkpoint.
     """
 
     policy: Path
@@ -76,6 +74,7 @@ class Preflight:
     episodes: Sequence[int] | None = None
     decode: bool = False
     progress: Callable[[Progress], None] = lambda _: None
+    log: Path | None = None
 
     @property
     def reading(self) -> Reading:
@@ -85,16 +84,18 @@ class Preflight:
 
 def preflight(look: Preflight) -> PreflightResult:
     """Read the wiring, and fix it in a copy if that is asked for. Raises UserError for files that cannot be read."""
-    wiring = _wiring(look, look.policy)
+    wiring, checkpoint = _wiring(look, look.policy), read_checkpoint(look.policy)
     result = make_answer(wiring)
     if look.dataset is not None:
-        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.reading)
+        add_truth(wiring, look.dataset, checkpoint, look.reading)
         wiring.lag = lags(wiring, look.rollout)
+    with written_by_lerobot(look.policy.parent):
+        wiring.training = read_training(checkpoint, wiring.truth and wiring.truth.frames, look.log)
     if look.rollout is not None:
         wiring.timing.call = measured_call_time(look.rollout)
     if look.fix is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
-        result.fixed = write_fixed_copy(read_checkpoint(look.policy), wiring, look.fix, recorded)
+        result.fixed = write_fixed_copy(checkpoint, wiring, look.fix, recorded)
         fixed = _wiring(look, look.fix)
         if wiring.truth is not None:
             add_frames(fixed, wiring.truth)
@@ -117,11 +118,8 @@ def preflight_of_data(
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> PreflightResult:
     """Read a data set by itself; see `Preflight`. Raises UserError for files that cannot be read."""
-    try:
+    with written_by_lerobot(dataset):
         recorded = read_dataset(dataset)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        what = f"the files of {dataset} are not as LeRobot writes them"
-        raise UserError(f"{what}: {error_line(error, 120)}") from error
     wires = [
         WiredFeature(name=name, kind=feature.kind, ends={"dataset": feature})
         for name, feature in recorded.features.items()
@@ -173,10 +171,7 @@ def look_at_frames(
     run: PolicyRun | None = None,
     fixed: Path | None = None,
 ) -> None:
-    """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
-
-    Added are its errors and the hypotheses on them, its first actions, weights that were not read, and the time of a
-    call.
+    """Run the policy on recorded frames, and add errors, hypotheses, first actions and call time. Imports torch.
 
     Args:
         policy: the checkpoint's folder.
@@ -285,13 +280,11 @@ def compare_on_frames(
         result.fixed.append(f"It predicts the recorded actions with R² = {_share(after)}.")
         return
     before = loop.whole.explained
+    words = f"predicts the recorded actions with R² = {_share(after)}, the checkpoint with R² = {_share(before)}"
     if max(after, 0.0) < max(before, 0.0) - NO_WORSE:
-        words = f"it predicts the recorded actions with R² = {_share(after)}, the checkpoint with R² = {_share(before)}"
-        _delete_copy(result, target, words)
+        _delete_copy(result, target, f"it {words}")
     else:
-        result.fixed.append(
-            f"It predicts the recorded actions with R² = {_share(after)}; the checkpoint with R² = {_share(before)}."
-        )
+        result.fixed.append(f"It {words}.")
 
 
 def _serious(wiring: Wiring) -> list[Finding]:
@@ -336,21 +329,14 @@ def fix_rows(series: Series) -> dict[str, NewRows]:
             done[name] = " and ".join([*([done[name]] if name in done else []), "without spikes and whole turns"])
     found = {name: np.stack([each.clean for each in columns[name]], axis=1).astype(series.vectors[name].dtype)
              for name in done}  # fmt: skip
-    for joint, turn in _find_turns(series, columns).items():
+    turns = {name: each.turn for vector, some in columns.items()
+             for name, each in zip(series.names[vector], some, strict=True) if len(each.wraps)}  # fmt: skip
+    for joint, turn in turns.items():
         sides = [found[name][:, series.names[name].index(joint)] for name in (STATE, ACTION)
                  if name in found and joint in series.names[name]]  # fmt: skip
         if sides:
             _bring_to_one_turn(sides, turn, series.bounds)
     return {name: (values, done[name]) for name, values in found.items()}
-
-
-def _find_turns(series: Series, columns: Mapping[str, list[Column]]) -> dict[str, float]:
-    return {
-        name: column.turn
-        for vector, some in columns.items()
-        for name, column in zip(series.names[vector], some, strict=True)
-        if len(column.wraps)
-    }
 
 
 def _bring_to_one_turn(sides: list[np.ndarray], turn: float, bounds: list[tuple[int, int]]) -> None:

@@ -15,7 +15,7 @@ SLICE = Slice(
     ),
     kinds={
         "preflight": Kind(
-            "strobe.preflight.results.preflight:PreflightResult",
+            "strobe.preflight.results.wiring:PreflightResult",
             "strobe.preflight.pages.preflight",
             ("strobe.preflight.findings.wiring:RULES", "strobe.preflight.findings.preflight:RULES"),
         ),

@@ -12,13 +12,9 @@ Examples:
   strobe breakdown --policy.server=grpc://HOST:8080 --policy.type=act --policy.path=FOLDER --dataset.root=DATASET
 
 More:
-The server's own time comes from openpi's server, and from LeRobot's under `strobe rollout -- policy_server`. With other
-servers, network and server are one part. No figure contains the first call, because a server may compile at it.
-
-Names. An observation has the names that the server expects. Synthetic ones have LIBERO's names for openpi, the server's
-own names for GR00T, and the shapes in the policy's config for LeRobot. With a data set and no --rename_map, its cameras
-and its state get these names too. --rename_map sets others: '{"observation.images.top": "observation/image"}'. A dot in
-a new name begins a map: images.cam_high, video.top.
+No figure contains the first call, because a server may compile at it. An observation has the names that the server
+expects. --rename_map sets others: '{"observation.images.top": "observation/image"}'; a dot in a new name begins a map.
+docs/guides/policy-server.md lists the names of each protocol, and what each part of a round trip is.
 
 Further examples:
   strobe breakdown --policy.server=ws://localhost:8000 --dataset.root=DATASET --prompt='fold the towel'

@@ -6,7 +6,7 @@ Each side is an object with `infer`. Both get the same frames.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
-class Frame(TypedDict):
-    """What both sides are called with: the number of a frame, and the first server's observation of it."""
-
-    frame: int
-    observation: Observation
+Frame = Mapping[str, Any]  # what both sides are called with: a frame's number, the first server's observation of it
 
 
 def compare_servers(
@@ -51,7 +47,9 @@ def compare_servers(
     Raises:
         UserError: a call that fails.
     """
-    inputs = [Frame(frame=number, observation=dict(each)) for number, each in enumerate(observations.each)]
+    inputs: list[Frame] = [
+        {"frame": number, "observation": dict(each)} for number, each in enumerate(observations.each)
+    ]
     targets = [make_target(name, side) for name, side in sides.items()]
     subject = CallableSubject(targets, inputs, label="policy servers")
     facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}

@@ -12,8 +12,7 @@ Examples:
   strobe compare --policy.server=grpc://gpu1:8080 --policy.path=FOLDER --against.path=FOLDER --dataset.root=DATASET
 
 More:
-Each call of a policy that draws noise has another noise, and the distance of the actions includes that. The other flags
-are those of `strobe breakdown --policy.server`.
+If a policy draws noise, the distance of the actions includes it. Other flags: strobe breakdown --policy.server --help.
 """
 
 from __future__ import annotations

@@ -100,14 +100,6 @@ def waits(pongs: Sequence[float | None], way: float | None) -> list[float | None
     return [None if pong is None else pong - fastest for pong in pongs]
 
 
-def bytes_per_s(sent: float, took: float, way: float) -> float | None:
-    """Return the rate of a network that takes ``took`` ms for so many bytes, in addition to ``way`` ms for none.
-
-    None where the bytes take too little time to say: less than a millisecond, or than a quarter of the way.
-    """
-    return None if took < max(1.0, 0.25 * way) else 1e3 * sent / took
-
-
 def action_age(trips: Sequence[float], actions: int, control_hz: float) -> ActionAge:
     """Return how old the actions of a chunk are, where a robot executes all of them from the answer on.
 

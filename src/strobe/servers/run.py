@@ -22,7 +22,7 @@ from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.progress import Reporter
 from strobe.loops.measure.rollout import quantiles
 from strobe.servers import image_encodings
-from strobe.servers.figures import Trip, action_age, bytes_per_s, parts, summarize_times, waits
+from strobe.servers.figures import Trip, action_age, parts, summarize_times, waits
 from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import Observations, Source, replace_each
@@ -266,10 +266,10 @@ class _Measured:
             return
         sent, took = answer.sent_bytes.median, max(0.0, upload_ms - way_ms)
         answer.transfer_ms = took * (1 + answer.received_bytes.median / sent)
-        answer.bytes_per_s = rate = bytes_per_s(sent, took, way_ms)
-        if rate is not None:
+        if took >= max(1.0, 0.25 * way_ms):  # else the bytes take too little time to say
+            answer.bytes_per_s = 1e3 * sent / took
             for each in answer.encodings:
-                each.transfer_ms = 1e3 * each.payload_bytes / rate
+                each.transfer_ms = each.payload_bytes * took / sent
 
     def _unjudged_reasons(self, trips: list[Trip]) -> Iterator[str]:
         answer = self.answer

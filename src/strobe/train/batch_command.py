@@ -12,11 +12,8 @@ Examples:
   strobe batch --policy.type=diffusion --policy.device=cuda --policy.use_amp=true
 
 More:
-Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it continues. The
-free memory is that of the machine, the container or the job. The other flags are those of `strobe breakdown`.
-
-Further example:
-  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
+Each size is saved when it ends: the same command continues an interrupted search. The free memory is that of the
+machine, the container or the job. The other flags are those of `strobe breakdown`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 
@@ -181,8 +181,3 @@ def _add(
     own[name] = own.get(name, 0.0) + sign * source.ms
     so_far = cpu.get(name, 0.0)
     cpu[name] = None if so_far is None or source.cpu_ns is None else so_far + sign * source.cpu_ns / 1e6
-
-
-def mean_ms(batches: Sequence[Iteration]) -> float:
-    """Mean milliseconds to load a batch."""
-    return fmean(batch.ms for batch in batches)

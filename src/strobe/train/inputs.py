@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.core.json_text import parse_json
 from strobe.lerobot.processors import READ
+from strobe.preflight.wiring.checkpoint import read_json
 from strobe.train.results import Adapter, Gradients, Resumed
 
 # Settings that differ between a run and the one that continues it, and say nothing of what either trains on.
 _ITS_OWN = ("resume", "output_dir", "checkpoint_path", "policy.pretrained_path", "reward_model.pretrained_path")
-MOST_READ = 1_000_000  # bytes of a checkpoint's file
 
 
 @dataclass
@@ -96,7 +95,7 @@ class Inputs:
         configs: dict[str, Any] = getattr(policy, "peft_config", {})
         if not configs:
             if there and file is not None:
-                self.adapter = Adapter(method=str(_json(file).get("peft_type"))[:40], applied=False, loaded=True)
+                self.adapter = Adapter(method=str(read_json(file).get("peft_type"))[:40], applied=False, loaded=True)
             return
         name, its = next(iter(configs.items()))
         method = str(getattr(its.peft_type, "value", its.peft_type))
@@ -129,23 +128,13 @@ def resumed_run(config: Any) -> Resumed:
     To be called before the run writes checkpoints of its own: `last` is another one then.
     """
     folder = Path(str(config.checkpoint_path)).resolve()
-    step = _json(folder / "training_state" / "training_step.json").get("step")
+    step = read_json(folder / "training_state" / "training_step.json").get("step")
     found = Resumed(checkpoint=folder.name, step=step if isinstance(step, int) else None)
-    if before := _flat(_json(folder / "pretrained_model" / "train_config.json")):
+    if before := _flat(read_json(folder / "pretrained_model" / "train_config.json")):
         now = _flat(config.to_dict())
         names = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
         found.changed = {name: (_text(before, name), _text(now, name)) for name in names if name not in _ITS_OWN}
     return found
-
-
-def _json(file: Path) -> dict[str, Any]:
-    """Return the object in a file; an empty one where there is none that can be read."""
-    try:
-        with file.open("rb") as opened:
-            read = parse_json(opened.read(MOST_READ))
-    except (OSError, ValueError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:

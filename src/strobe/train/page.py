@@ -135,17 +135,14 @@ def _utilisation(mfu: Utilisation | None) -> str:
 
 
 def hours(value: float) -> str:
-    """Return hours as people read them: 0.25 is ``15 min``."""
-    if value < 1 / 60:
-        return f"{3600 * value:.1f} s"
-    return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
+    """Return hours as people read them: 0.25 is ``15.0 min``."""
+    return f"{3600 * value:.1f} s" if value < 1 / 60 else f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
 
 
 def _rounded_hours_text(value: float, figures: int = 2) -> str:
     """Return extrapolated hours with few figures: 0.25 is ``15 min``, and 279.5 is ``280 h``."""
-    if value < 1 / 60:
-        return f"{units.number(3600 * value, figures)} s"
-    return f"{units.number(60 * value, figures)} min" if value < 1 else f"{units.number(value, figures)} h"
+    unit, size = ("s", 3600) if value < 1 / 60 else ("min", 60) if value < 1 else ("h", 1)
+    return f"{units.number(size * value, figures)} {unit}"
 
 
 def sections(training: Training) -> list[Section]:
@@ -168,15 +165,11 @@ def sections(training: Training) -> list[Section]:
 
 def notes(training: Training) -> list[str]:
     """Return the price of watching it, and why its MFU is not judged."""
-    text = f"recording took {_fraction(training.overhead)} of a step"
+    text = f"recording took {100 * training.overhead:.3f} % of a step"
     if training.loader_overhead is not None and training.workers:
-        text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
+        text += f" and {100 * training.loader_overhead:.3f} % of loading in the workers"
     unjudged = [f"MFU: not judged: {training.mfu.not_judged}"] if training.mfu and training.mfu.not_judged else []
     return [f"{text}, computed from the cost of a section on this machine", *unjudged]
-
-
-def _fraction(share: float) -> str:
-    return f"{100 * share:.3f} %"
 
 
 def _planned_section(training: Training) -> Section:

@@ -104,7 +104,12 @@ def train(
 
     def check_before_loading(_: object) -> None:
         _require_memory(watch)
-        wrong.extend(_glance(watch))
+        given = watch.config.dataset
+        if not given.streaming:
+            found = finder.search(
+                watch.dataset.root, given.repo_id, given.episodes, tolerance_s=watch.config.tolerance_s
+            )
+            wrong.extend(text for _, text in found.sentences)
         for fault in wrong:
             report(f"the dataset at {watch.dataset.root}: {fault}")
 
@@ -150,15 +155,6 @@ def _fault_of_others(error: BaseException) -> str | None:
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return None
     return str(make_refusal(error, "")) if isinstance(error, ImportError) else outside_error_line(error)
-
-
-def _glance(watch: TrainingWatch) -> list[str]:
-    config = watch.config
-    if config.dataset.streaming:
-        return []
-    given = config.dataset
-    found = finder.search(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
-    return [text for _, text in found.sentences]
 
 
 def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str | None:

@@ -21,7 +21,7 @@ from strobe.core.timeline.timeline import Section
 from strobe.lerobot.datasets.images import find_idle_transforms
 from strobe.train import figures as measure
 from strobe.train import loader_probes
-from strobe.train.figures import loader_parts, loader_workers, mean_ms
+from strobe.train.figures import loader_parts, loader_workers
 from strobe.train.results import Bound, Rank, TrainedOn, Training, Utilisation
 from strobe.train.utilisation import step_utilisation
 from strobe.train.watch import TrainingWatch
@@ -95,7 +95,9 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str 
         losses=[loss if math.isfinite(loss) else None for loss in watch.losses[: len(steps)]],
         # On a device a section is marked there too, which takes longer; workers mark theirs on the host alone.
         overhead=section_price_ms(watch.timeline) * _mean_section_count(steady) / step_ms,
-        loader_overhead=section_price_ms() * _mean_section_count(batches) / mean_ms(batches) if batches else None,
+        loader_overhead=section_price_ms() * _mean_section_count(batches) / fmean(each.ms for each in batches)
+        if batches
+        else None,
         error=reason,
     )
     training.ranks = [_rank(recorded)]

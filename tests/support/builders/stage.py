@@ -15,8 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets import recording
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Feature, Wiring
+from strobe.preflight.results.wiring import Feature, PreflightResult, Wiring
 from strobe.preflight.wiring.reach import JointLimits
 from strobe.preflight.wiring.robot import Connected
 

@@ -61,19 +61,6 @@ def unknown_names(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def swapped_cameras(wiring: Wiring) -> Iterator[Finding]:
-    for have, want in wiring.rename.items():
-        if wiring.rename.get(want) == have and have < want:
-            yield info(
-                rule="cameras-swapped",
-                title=f"The rename map swaps the cameras {_short(have)} and {_short(want)}",
-                found="The rename map gives each camera the other's name.",
-                why="If that is a mistake, the policy looks through the wrong camera.",
-                do="Run strobe preflight with --dataset.root=FOLDER: it shows which assignment predicts the actions "
-                "better.",
-            )
-
-
 def cropped_camera(wiring: Wiring) -> Iterator[Finding]:
     for camera in wiring.cameras:
         if camera.cropped is not None and camera.seen_share < LITTLE:
@@ -118,4 +105,4 @@ def _short(name: str) -> str:
     return name.removeprefix("observation.images.").removeprefix("observation.")
 
 
-CHECKS = (names, unknown_names, swapped_cameras, cropped_camera, stretched_camera)
+CHECKS = (names, unknown_names, cropped_camera, stretched_camera)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from strobe.core.results import units
-from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.lerobot.datasets.results import RANGES, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
@@ -27,7 +27,8 @@ def faults(wiring: Wiring) -> Iterator[Finding]:
         if fault.kind == "behind" and "images behind" in seen:
             continue  # they were looked at
         total = truth.episodes if truth is not None else 0
-        title = _cut(fault.brief or units.capital(fault.what))
+        title = fault.brief or units.capital(fault.what)
+        title = title if len(title) <= LONGEST else f"{title[:LONGEST]}…"
         if fault.brief and fault.episodes > 1:
             title += f", also {fault.episodes - 1} more episodes"
         share = f" That is {fault.episodes} of {total} episodes." if fault.episodes and total else ""
@@ -82,14 +83,6 @@ def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
             yield from _wrong_vector_statistics(
                 vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy
             )
-        elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
-            yield info(
-                rule="data-statistics-count",
-                title=f"The statistics of {vector.name} count another number of frames than the data has",
-                found=f"meta/stats.json counts {vector.counted:,} frames, and the data has {wiring.truth.frames:,}.",
-                why="Statistics of merged data sets are weighted by that number.",
-                do=_copy(wiring.sources.get("dataset", "")),
-            )
 
 
 def _wrong_vector_statistics(
@@ -110,22 +103,11 @@ def _wrong_vector_statistics(
     yield Finding(
         rule="data-statistics-wrong",
         level=level,
-        title=f"The statistics of {vector.name} do not match its frames: {_first(vector, shown, dimensions[0])}",
+        title=f"The statistics of {vector.name} do not match its frames: {vector.dimensions[dimensions[0]]}",
         found=f"meta/stats.json against all frames: {listed}{more}.",
         why=why,
         do=f"{_copy(root)} Train on that copy.",
         evidence={"feature": vector.name, "dimensions": len(dimensions), "joint": vector.dimensions[dimensions[0]]},
-    )
-
-
-def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
-    name = max(
-        (name for name, places in off.items() if at in places),
-        key=lambda each: _size(vector, {each: off[each]}, at),
-    )
-    return (
-        f"{vector.dimensions[at]}'s {name} is {_number(vector.stated, name, at)} in stats.json, and "
-        f"{_number(vector.measured, name, at)} in the frames"
     )
 
 
@@ -255,10 +237,6 @@ def tasks(wiring: Wiring) -> Iterator[Finding]:
                 do=f"lerobot-edit-dataset --repo_id=local/{root.rpartition('/')[2]} --root={root} "
                 f"--operation.type=modify_tasks --operation.task_replacements='{new}' changes the data set in place.",
             )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _copy(root: str) -> str:

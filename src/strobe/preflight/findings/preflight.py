@@ -10,8 +10,7 @@ from strobe.core.results.finding import Finding, good, info, warning
 from strobe.loops.results.motion import JointJump
 from strobe.open_loop.results import LOOKED, HypothesisKind, NaiveName, OpenLoop, PairedError, Switch
 from strobe.preflight.findings.order import BEYOND
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import share_beyond
+from strobe.preflight.results.wiring import PreflightResult, share_beyond
 
 NAIVEST: NaiveName = "the mean action"
 WELL = 0.5  # least R² of a sound policy

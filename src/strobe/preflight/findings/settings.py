@@ -31,6 +31,35 @@ def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
+def nan_weights(wiring: Wiring) -> Iterator[Finding]:
+    weights = wiring.weights
+    if weights is not None and (odd := weights.nan):
+        yield warning(
+            rule="weights-nan",
+            title=f"{len(odd)} of {weights.tensors} tensors of the weights are not a number",
+            found=f"NaN is among the first numbers of {units.join_names(odd, 3)}.",
+            why="Every action that is computed with them is NaN. One step whose gradient is not finite makes such "
+            "weights.",
+            do="Take an earlier checkpoint of the run, and train on from it with a lower learning rate or in float32. "
+            "strobe preflight --dataset.root=DATA finds such numbers in the data.",
+            evidence={"nan": len(odd), "tensors": weights.tensors},
+        )
+
+
+def infinite_losses(wiring: Wiring) -> Iterator[Finding]:
+    log = wiring.training.log if wiring.training is not None else None
+    if log is not None and None in log.losses:
+        first, lines = log.losses.index(None) + 1, len(log.losses)
+        yield warning(
+            rule="training-loss-not-finite",
+            title="The loss of the training became infinite or not a number",
+            found=f"Line {first} of the {lines} in the log is the first; {log.losses.count(None)} have such a loss.",
+            why="LeRobot takes the step all the same: weights that were trained after it are of no use.",
+            do="Take a checkpoint from before that line. Train on from it with a lower learning rate or in float32.",
+            evidence={"first": first, "lines": lines},
+        )
+
+
 def unread_weights(wiring: Wiring) -> Iterator[Finding]:
     """Weights that the policy has and the file has not, or has in another shape: a layer stays random."""
     weights = wiring.weights
@@ -254,6 +283,6 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
 
 
 CHECKS = (
-    compiled_weights, unread_weights, unknown_fields, short_chunk, long_horizon, unused_average, long_open_loop,
-    rates, slow_cameras, lags, given_prompt, cut_prompt, compilation,
+    nan_weights, infinite_losses, compiled_weights, unread_weights, unknown_fields, short_chunk, long_horizon,
+    unused_average, long_open_loop, rates, slow_cameras, lags, given_prompt, cut_prompt, compilation,
 )  # fmt: skip

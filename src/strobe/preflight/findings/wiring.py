@@ -26,8 +26,8 @@ CHECKS: tuple[Check, ...] = (
 DANGEROUS = frozenset(
     {
         "normaliser-missing", "statistics-absent", "statistics-in-weights", "statistics-not-numbers",
-        "statistics-of-other-data", "statistics-in-other-order", "weights-compiled", "action-order", "state-order",
-        "joints-differ", "units-differ",
+        "statistics-of-other-data", "statistics-in-other-order", "weights-compiled", "weights-nan", "action-order",
+        "state-order", "joints-differ", "units-differ",
     }
 )  # fmt: skip
 

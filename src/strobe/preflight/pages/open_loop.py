@@ -1,4 +1,4 @@
-"""The sections of a preflight's page on recorded frames: errors next to naive predictions, hypotheses, their plots."""
+"""The sections of a preflight's page on recorded frames and on the training that saved the checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import format_fixed, significant
 from strobe.open_loop.results import DimensionError, Hypothesis, Learnt, OpenLoop, PairedError, PartErrors, Strip
-from strobe.preflight.results.preflight import PreflightResult
+from strobe.open_loop.training_log import TrainingLog
+from strobe.preflight.results.wiring import PreflightResult, SavedTraining
 
 NAIVE = ("the mean action", "hold still", "the last action")
 SHOWN_HYPOTHESES = 12  # judged hypotheses in the table; the others are counted
@@ -55,6 +56,60 @@ def sections(result: PreflightResult) -> list[Section]:
         notes = _describe_hypotheses(result.hypotheses)
         shown.append(Section("hypotheses", "Hypotheses on the wiring", table(judged, _HYPOTHESES), notes))
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
+
+
+_TRAINING: Columns[tuple[str, str]] = [words("Of the training", lambda row: row[0]), words("", lambda row: row[1])]
+UNKNOWN = (
+    "Not known from a checkpoint: the dtypes that products ran in, which layers got no gradient, which frames each "
+    "process read, samples that came again after --resume, and whether image transforms change anything. strobe train "
+    "shows it of a run."
+)
+
+
+def training_sections(training: SavedTraining | None) -> list[Section]:
+    """Return what the files of a checkpoint and a log say of its training; [] without both."""
+    if training is None:
+        return []
+    notes, log = [UNKNOWN], training.log
+    if log is None:
+        notes.append("Not judged without --training_log=FILE: the loss, and whether the training waited for its data.")
+    elif "prep_s" not in log.seconds:
+        notes.append("Before LeRobot 0.6.2 data_s has the preprocessing and the transfer to the device in it.")
+    rows = _training_rows(training) | (_log_rows(log) if log is not None else {})
+    shown = [(name, text) for name, text in rows.items() if text]
+    return [Section("training", "The training that saved it", table(shown, _TRAINING), notes)]
+
+
+def _training_rows(training: SavedTraining) -> dict[str, str]:
+    step, batch, processes, frames = training.step, training.batch_size, training.processes, training.frames
+    epochs = step * batch * processes / frames if step and batch and processes and frames else None
+    whole, stepped = training.trained, training.stepped
+    return {
+        "steps": f"{step or 'unknown'} of {training.planned or 'unknown'} (--steps)",
+        "samples per step": f"batch {batch} × {processes or 'an unknown number of processes'}" if batch else "",
+        "epochs": f"{units.number(epochs, 3)}, if --dataset.root has all of its data" if epochs else "",
+        "learning rate of the next step": ", ".join(f"{rate:.3g}" for rate in dict.fromkeys(training.learning_rates)),
+        "tensors of the optimizer": f"{whole}; {whole - stepped} never had a gradient, or are frozen" if whole else "",
+        "precision asked for": ", ".join(f"{name}={value}" for name, value in training.precision.items()),
+        "image transforms": "off" if training.transforms is None else ", ".join(training.transforms),
+    }
+
+
+def _log_rows(log: TrainingLog) -> dict[str, str]:
+    first, last = ("not finite" if loss is None else f"{loss:g}" for loss in (log.losses[0], log.losses[-1]))
+    whole = sum(log.seconds.values())
+    left = max(0.0, (log.wall_s or 0.0) - whole)
+    return {
+        "loss": f"{first} to {last}, in {units.count(len(log.losses), 'line')} of the log",
+        "epochs by the log": "" if log.epochs is None else f"{log.epochs:g}",
+        "learning rate by the log": "" if log.learning_rate is None else f"{log.learning_rate:g}",
+        "a step": ", ".join(f"{name} {_part(each, whole)}" for name, each in log.seconds.items()),
+        "in none of these": f"{_part(left, log.wall_s)}: checkpoints, evaluations, logging" if log.wall_s else "",
+    }
+
+
+def _part(seconds: float, whole: float) -> str:
+    return f"{1e3 * seconds:.0f} ms ({100 * seconds / whole:.0f} %)" if whole > 0 else "0 ms"
 
 
 def figures(result: PreflightResult) -> Plots:

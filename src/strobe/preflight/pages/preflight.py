@@ -16,8 +16,7 @@ from strobe.preflight.findings import data as data_rules
 from strobe.preflight.findings import preflight as preflight_rules
 from strobe.preflight.findings import wiring as wiring_rules
 from strobe.preflight.pages import open_loop, reach
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Feature, Lag, Place, Wiring
+from strobe.preflight.results.wiring import Feature, Lag, Place, PreflightResult, Wiring
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",
@@ -41,7 +40,8 @@ NAMES = ("LeRobot", "RTC", "Real-Time", "Strobe")
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
     of_motion = _motion_sections(result.wiring.motion)
-    sections = [Section("features", "Features", _features(result.wiring), _judgement_notes(result.wiring))]
+    notes = [f"Not judged: {what}. {units.capital(why)}." for what, why in _left_out(result) if why is not None]
+    sections = [Section("features", "Features", _features(result.wiring), notes)]
     sections = [*of_motion, *sections] if not result.wiring.policy else [*sections, *of_motion]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Order of the joints", orders))
@@ -50,7 +50,8 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
         sections.append(Section("data", "Statistics of the frames", *_truth(result.wiring.truth)))
     if result.wiring.lag is not None:
         sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
-    sections += [*frame.added_sections(result), *open_loop.sections(result)]
+    sections += [*open_loop.training_sections(result.wiring.training), *frame.added_sections(result)]
+    sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     facts += [("Device", _device(result.wiring)), ("Call", _call(result.wiring))]
     return frame.document(result, answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
@@ -78,7 +79,7 @@ def answers(result: PreflightResult) -> list[str]:
         sentences.append(f"Next: {serious[0].first_step}")
     elif not serious:
         sentences += _next_look(result.wiring)
-    if left := _left_out(result):
+    if left := [what for what, _ in _left_out(result)]:
         sentences.append(f"Not looked at: {', '.join(left)}.")
     sentences += open_loop.sentences(result)
     if result.unfixed:
@@ -129,67 +130,38 @@ def _lower(title: str) -> str:
     return title if first.rstrip("s").rstrip("'") in NAMES or not first[1:].islower() else title[:1].lower() + title[1:]
 
 
-def _left_out(result: PreflightResult) -> list[str]:
+def _left_out(result: PreflightResult) -> list[tuple[str, str | None]]:
+    """Return what was not looked at, and why; None where a note at its section says it."""
     wiring, loop = result.wiring, result.open_loop
-    truth, weights, here = wiring.truth, wiring.weights, wiring.device_here
-    of_policy = {
-        "the data set": "dataset" not in wiring.sources,
-        "the robot": "robot" not in wiring.sources,
-        "missing weights of the policy": weights is None or weights.missing is None,
-        "the time of a call": wiring.timing.call is None,
-        "the device": here is not None and here.there is None,
-        "its actions on recorded frames": "dataset" in wiring.sources and (loop is None or loop.whole is None),
-        "whether the tokenizer cuts the prompt": wiring.prompt is not None and bool(wiring.prompt.uncounted),
-        "statistics of its processors, which do not normalise in LeRobot's way": not wiring.normalises,
-        "statistics that the data set lacks": bool(_lacking(wiring)),
-        "the robot's joints": bool(wiring.unread),
-    }
-    of_data = {
-        "the data set's frames": "dataset" in wiring.sources and truth is None,
-        "the images": truth is not None
-        and (wiring.motion is None or "frozen" not in wiring.motion.checks)
-        and any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends),
-        "a part of the data set": truth is not None and bool(truth.unjudged),
-    }
-    return [words for words, left in {**(of_policy if wiring.policy else {}), **of_data}.items() if left]
+    truth, weights, here, prompt = wiring.truth, wiring.weights, wiring.device_here, wiring.prompt
+    recorded, lacking = "dataset" in wiring.sources, _lacking(wiring)
+    shown = any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends)
+    looked_at = wiring.motion is not None and "frozen" in wiring.motion.checks
+    of_policy: list[tuple[bool, str, str | None]] = [
+        (not recorded, "the data set", "give --dataset.root=DATA"),
+        ("robot" not in wiring.sources, "the robot", "give lerobot-rollout's arguments after --"),
+        (weights is None or weights.missing is None, "missing weights of the policy", "the policy was not loaded"),
+        (wiring.timing.call is None, "the time of a call", "none was timed; --rollout=RUN has timed calls"),
+        (here is not None and here.there is None, "the device", here and here.why),
+        (recorded and (loop is None or loop.whole is None), "its actions on recorded frames", None),
+        (bool(prompt and prompt.uncounted), "whether the tokenizer cuts the prompt", prompt and prompt.uncounted),
+        (not wiring.normalises, "statistics of its processors", "they do not normalise in LeRobot's way"),
+        (bool(lacking), "statistics that the data set lacks", "; ".join(lacking)),
+        (bool(wiring.unread), "the robot's joints", None),
+    ]
+    of_data: list[tuple[bool, str, str | None]] = [
+        (recorded and truth is None, "the data set's frames", None),
+        (truth is not None and shown and not looked_at, "the images", None),
+        (bool(truth and truth.unjudged), "a part of the data set", None),
+    ]
+    return [(what, why) for left, what, why in (of_policy if wiring.policy else []) + of_data if left]
 
 
-def _lacking(wiring: Wiring) -> dict[str, str]:
-    """Return wires → the statistics that the data set lacks for them."""
-    if "dataset" not in wiring.sources:
-        return {}
-    found = {
-        wire.name: next((each for place in PROCESSORS if (each := wire.missing_statistics(place))), None)
-        for wire in wiring.wires
-    }
-    return {name: lacking for name, lacking in found.items() if lacking}
-
-
-def _judgement_notes(wiring: Wiring) -> list[str]:
-    if not wiring.policy:
-        return []
-    notes: list[str] = []
-    if wiring.weights is not None and wiring.weights.missing is None:
-        notes.append("Not judged, because the policy was not loaded: weights that the policy has and the file lacks.")
-    if wiring.timing.call is None:
-        notes.append(
-            "Not judged, because no call was timed (--rollout=RUN has timed calls): whether a call ends before its "
-            "chunk does."
-        )
-    here, prompt = wiring.device_here, wiring.prompt
-    if here is not None and here.there is None:
-        notes.append(f"Not judged: whether this machine has a {wiring.device}; {here.why}.")
-    if prompt is not None and prompt.uncounted:
-        notes.append(f"Not judged: whether the tokenizer cuts the prompt; {prompt.uncounted}.")
-    for name, lacking in _lacking(wiring).items():
-        wire = wiring.wire(name)
-        of = " of relative actions" if wire is not None and wire.relative else ""
-        notes.append(
-            f"Not judged: whether the statistics of {name} are those of this data; the data set has no {lacking}{of}."
-        )
-    if not wiring.normalises:
-        notes.append("Its processors do not normalise in LeRobot's way: their statistics were not judged.")
-    return notes
+def _lacking(wiring: Wiring) -> list[str]:
+    """Return the statistics that the data set lacks for its wires, in words."""
+    found = [(wire, next((each for place in PROCESSORS if (each := wire.missing_statistics(place))), None))
+             for wire in wiring.wires if "dataset" in wiring.sources]  # fmt: skip
+    return [f"{lacking} of {'relative ' * wire.relative}{wire.name}" for wire, lacking in found if lacking]
 
 
 def _device(wiring: Wiring) -> str:

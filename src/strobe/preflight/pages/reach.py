@@ -10,8 +10,7 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.loops.results.motion import FirstJump
 from strobe.open_loop.results import ActionRange
-from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import JointReach, Reach
+from strobe.preflight.results.wiring import JointReach, PreflightResult, Reach
 
 
 def sections(result: PreflightResult) -> list[Section]:

@@ -1,16 +1,20 @@
-"""The wiring of a policy: what policy, processors, data set and robot each say of every feature. Plain data."""
+"""The wiring of a policy: what policy, processors, data set and robot say of each feature; and preflight's answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from strobe.contract.results import Contract
+from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite, many, mapping, optional
 from strobe.lerobot.datasets.results import DataTruth, JointLag
 from strobe.lerobot.processors import READ, Difference
 from strobe.motion.results import Motion
+from strobe.open_loop.results import Hypothesis, OpenLoop
+from strobe.open_loop.training_log import TrainingLog
 
 
 class Lag(Data):
@@ -194,14 +198,31 @@ def scales(mode: str, statistics: Mapping[str, Sequence[float | None]]) -> list[
 
 
 class Weights(Data):
-    """The names in the header of the weights' file; the weights themselves were not read."""
+    """The names in the header of the weights' file, and the first numbers of each tensor."""
 
     tensors: int
+    nan: list[str] = many("tensors with NaN among their first 1,024 numbers")
     statistics: list[str] = many("statistics inside the weights, as LeRobot before 0.4 saved them")
     compiled: list[str] = many("names that torch.compile has changed")
     missing: list[str] | None = optional("weights of the policy that the file lacks; None if not compared")
     unexpected: list[str] | None = optional("weights in the file that the policy lacks, statistics excluded")
     reshaped: list[str] = many("weights with another shape in the file")
+
+
+class SavedTraining(Data):
+    """The training that saved a checkpoint, as the files next to it and a log tell it."""
+
+    step: int | None = optional("its steps; None without a training_state folder")
+    planned: int | None = None
+    batch_size: int | None = optional("samples per step of one process")
+    processes: int | None = optional("None: a LeRobot that does not write it")
+    frames: int | None = optional("frames of the data set that was given; None without one")
+    precision: dict[str, str] = mapping("setting of the policy → the precision that it asks for")
+    learning_rates: list[Finite] = many("of each group of the optimizer, for the next step")
+    transforms: list[str] | None = optional("image transforms in use; None: off")
+    trained: int | None = optional("tensors that the optimizer holds; None if its state was not read")
+    stepped: int = Field(default=0, description="those of them that it has a state of: they had a gradient")
+    log: TrainingLog | None = None
 
 
 class Camera(Data):
@@ -307,6 +328,7 @@ class Wiring(Data):
     engine: Literal["sync", "rtc"] | None = optional("inference engine; None without a rollout")
     rename: dict[str, str] = mapping("name in the inputs → name that the policy knows")
     weights: Weights | None = None
+    training: SavedTraining | None = optional("None without a train_config.json and a log")
     cameras: list[Camera] = Field(default_factory=list)
     empty_cameras: list[str] = many("images of the policy that LeRobot fills in itself (empty_cameras)")
     timing: Timing = Field(default_factory=Timing)
@@ -352,3 +374,23 @@ class Wiring(Data):
     def select_wires(self, kind: FeatureKind) -> list[WiredFeature]:
         """Return the wires of a kind."""
         return [wire for wire in self.wires if wire.kind == kind]
+
+
+class PreflightResult(Answer):
+    """A policy's wiring as it was read, and its actions on recorded frames."""
+
+    called: ClassVar[str] = "preflight"
+
+    study: Literal["preflight"] = "preflight"
+    wiring: Wiring
+    refused: str | None = optional("the command that was not started, because of the findings")
+    fixed: list[str] = many("repairs in a copy of the checkpoint")
+    unfixed: str | None = optional("why a fixed copy was not written, in words")
+    contract: Contract | None = optional("a simulator compared with the data set; None without a simulator")
+    open_loop: OpenLoop | None = optional("errors of its actions on recorded frames; None if only files were read")
+    hypotheses: list[Hypothesis] = many("hypotheses on the wiring: the claimed one first, then by increasing error")
+
+    @property
+    def serious(self) -> int:
+        """The number of findings with which the robot does something else than it was taught."""
+        return sum(finding.level == "warning" for finding in self.findings)

@@ -1,9 +1,10 @@
-"""Read a checkpoint's folder as its files are: config, processors with their statistics, the names of its weights."""
+"""Read a checkpoint's folder as its files are: config, processors with their statistics, weights, its training."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.lerobot.policies.options import WEIGHTS, check_checkpoint
+from strobe.open_loop.training_log import read_log
+from strobe.preflight.results.wiring import SavedTraining
 
 CONFIG = "config.json"
 PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"
@@ -25,6 +28,8 @@ _OF_STATISTICS = (
 )  # fmt: skip
 _COMPILED = "_orig_mod."  # what torch.compile puts before the names of a module's weights
 _LARGEST_HEADER = 100 * 2**20  # bytes, safetensors' own limit
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # safetensors' dtypes as NumPy reads them
+_READ = 1024  # numbers at the start of each tensor that are read: NaN of a training fills whole tensors
 
 Statistics = dict[str, dict[str, list[float | None]]]
 
@@ -63,6 +68,7 @@ class Checkpoint:
 
     Args:
         names: of its weights; None if their file could not be read as safetensors.
+        nan: those that begin with NaN.
         training: train_config.json, of the run that saved it; empty without one.
     """
 
@@ -71,6 +77,7 @@ class Checkpoint:
     preprocessor: Processor | None
     postprocessor: Processor | None
     names: list[str] | None
+    nan: list[str] = field(default_factory=list)
     training: JsonObject = field(default_factory=dict)
 
     @property
@@ -97,25 +104,13 @@ class Checkpoint:
 
 
 def checkpoint_folder(policy: str | Path) -> Path:
-    """Return the folder of a checkpoint; of a name on the Hub, that in the local cache, fetched if need be.
-
-    Raises:
-        UserError: there is no such folder, and the Hub does not give it.
-    """
+    """Return the folder of a checkpoint; of a name on the Hub, that in the cache. Raises UserError without one."""
     check_checkpoint(policy)
-    if Path(policy).is_dir():
-        return Path(policy)
-    from huggingface_hub import snapshot_download
+    if not Path(policy).is_dir():
+        from strobe.lerobot.policies.checkpoints import locate  # imports torch
 
-    name, files = str(policy), ["*.json", "*.safetensors"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
-    except Exception:  # it is not in the cache
-        try:
-            return Path(snapshot_download(name, allow_patterns=files))
-        except Exception as error:
-            reason = error_line(error, 120)
-            raise UserError(f"{name} is not a folder, and the Hub has no such model: {reason}") from None
+        return locate(policy)
+    return Path(policy)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -123,15 +118,23 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     check_checkpoint(folder)
     config = _json(folder / CONFIG)
     weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    training = folder / "train_config.json"
+    names, odd = _tensors(weights) if weights is not None and weights.name == WEIGHTS[0] else (None, [])
     return Checkpoint(
         folder=folder,
         config=config,
         preprocessor=_processor(folder / PREPROCESSOR),
         postprocessor=_processor(folder / POSTPROCESSOR),
-        names=_names(weights) if weights is not None and weights.name == WEIGHTS[0] else None,
-        training=_json(training) if training.is_file() else {},
+        names=names,
+        nan=odd,
+        training=read_json(folder / "train_config.json"),
     )
+
+
+def read_json(file: Path) -> JsonObject:
+    """Return the object in a file; an empty one where there is none that can be read."""
+    with suppress(UserError):
+        return _json(file)
+    return {}
 
 
 def _json(file: Path) -> JsonObject:
@@ -200,12 +203,65 @@ def numbers(values: object) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in flat]
 
 
-def _names(file: Path) -> list[str] | None:
-    """Return the names in the header of a safetensors file: its length in 8 bytes, then JSON. None for another file."""
+def _tensors(file: Path) -> tuple[list[str] | None, list[str]]:
+    """Return the names in a safetensors file, and those of tensors with NaN among their first numbers.
+
+    Infinite numbers are none of them: a mask of attention may have them. The file begins with its header: its
+    length in 8 bytes, then JSON. (None, []) for another file.
+    """
+    odd = []
     try:
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
             header = parse_json(opened.read(length)) if length <= _LARGEST_HEADER else None
-    except (OSError, ValueError, struct.error):
+            if not isinstance(header, dict):
+                return None, []
+            header.pop("__metadata__", None)
+            for name, tensor in header.items():
+                first, last = tensor["data_offsets"]
+                kind = np.dtype(_FLOATS.get(tensor["dtype"], "V1"))
+                opened.seek(8 + length + first)
+                read = opened.read(max(0, min(last - first, _READ * kind.itemsize)))
+                numbers = np.frombuffer(read[: len(read) // kind.itemsize * kind.itemsize], kind)
+                if kind.kind == "u":  # bfloat16: the upper half of a float32
+                    numbers = (numbers.astype("<u4") << 16).view("<f4")
+                if kind.kind != "V" and np.isnan(numbers).any():
+                    odd.append(name)
+    except (OSError, KeyError, TypeError, ValueError, struct.error):
+        return None, []
+    return list(header), odd
+
+
+def read_training(checkpoint: Checkpoint, frames: int | None = None, log: Path | None = None) -> SavedTraining | None:
+    """Return the training that saved ``checkpoint``; None without its train_config.json and a ``log``.
+
+    Args:
+        frames: of its data set.
+        log: what lerobot-train printed, in a file.
+
+    Raises:
+        UserError: ``log`` cannot be read, or has no line of a training.
+    """
+    config, state = checkpoint.training, checkpoint.folder.resolve().parent / "training_state"
+    if not config and log is None:
         return None
-    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else None
+    asked = {name: checkpoint.config.get(name) for name in ("use_amp", "dtype")}
+    step, transforms = read_json(state / "training_step.json"), (config.get("dataset") or {}).get("image_transforms")
+    found = SavedTraining(
+        step=step.get("step"),
+        planned=config.get("steps"),
+        batch_size=step.get("batch_size", config.get("batch_size")),
+        processes=step.get("num_processes"),
+        frames=frames,
+        precision={name: str(value) for name, value in asked.items() if value is not None},
+        transforms=list(transforms.get("tfs") or []) if transforms and transforms.get("enable") else None,
+        log=read_log(log, config.get("log_freq")) if log is not None else None,
+    )
+    groups, file = state / "optimizer_param_groups.json", state / "optimizer_state.safetensors"
+    if groups.is_file():
+        listed = parse_json(contents(groups))
+        found.learning_rates = [float(group["lr"]) for group in listed]
+        if (names := _tensors(file)[0] if file.is_file() else None) is not None:
+            found.trained = sum(len(group["params"]) for group in listed)
+            found.stepped = len({name.split("/")[1] for name in names if name.startswith("state/")})
+    return found

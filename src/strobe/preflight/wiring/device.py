@@ -1,26 +1,21 @@
 """Whether this machine has the device that a policy is asked to run on.
 
-Where torch is loaded, torch is asked. Otherwise only its absence can be known: by the system, by the build of torch
-that is installed, and on Linux by the device files that the driver makes. That a driver is there does not say that
-torch can use it.
+Where torch is loaded, torch is asked. Otherwise only its absence can be known: by the build of torch that is installed,
+and on Linux by the device files that the driver makes.
 """
 
 from __future__ import annotations
 
 import platform
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from strobe.core.errors import UserError
 from strobe.preflight.results.wiring import DeviceHere
 
-# What the drivers make in /dev: NVIDIA's, that of its Jetson boards, Windows' in WSL, AMD's (torch calls those cuda).
-_FILES = {
-    "cuda": ("nvidia*", "nvhost*", "nvmap", "nvgpu*", "dxg", "kfd"),
-    "xpu": ("dri", "dxg"),
-}
 _DEV = Path("/dev")
-_UNKNOWN = "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"
 
 
 def device_here(asked: str, asked_by: str, instead: str | None = None) -> DeviceHere:
@@ -36,7 +31,6 @@ def device_here(asked: str, asked_by: str, instead: str | None = None) -> Device
 
 def _check_torch_device(asked: str) -> tuple[bool, str]:
     from strobe.core.devices.accelerators import check_device
-    from strobe.core.errors import UserError
 
     try:
         check_device(asked)
@@ -46,24 +40,17 @@ def _check_torch_device(asked: str) -> tuple[bool, str]:
 
 
 def _guess_device(kind: str) -> tuple[bool | None, str]:
-    system = platform.system()
     if kind == "cpu":
         return True, "every machine has one"
-    if kind == "mps":
-        return (None, _UNKNOWN) if system == "Darwin" else (False, "only macOS has it")
-    if kind not in _FILES:
-        return None, _UNKNOWN
-    if system == "Darwin":
+    system = platform.system()
+    if kind == "mps" and system != "Darwin":
+        return False, "only macOS has it"
+    if kind != "mps" and system == "Darwin":
         return False, "macOS does not support it"
-    if _built_for_cpu():
-        return False, "the installed torch is a build for the CPU"
-    if system == "Linux" and not any(True for name in _FILES[kind] for _ in _DEV.glob(name)):
+    with suppress(PackageNotFoundError):
+        if version("torch").endswith("+cpu"):
+            return False, "the installed torch is a build for the CPU"
+    driver = {"cuda": ("nvidia*", "nvhost*", "dxg", "kfd"), "xpu": ("dri", "dxg")}.get(kind, ())
+    if driver and system == "Linux" and not any(True for name in driver for _ in _DEV.glob(name)):
         return False, "/dev has no file of its driver"
-    return None, _UNKNOWN
-
-
-def _built_for_cpu() -> bool:
-    try:
-        return version("torch").endswith("+cpu")
-    except PackageNotFoundError:
-        return False
+    return None, "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.errors import UserError, error_line
+from strobe.core.json_text import parse_json
 from strobe.lerobot.processors import READ
+from strobe.lerobot.quiet import quiet
 from strobe.preflight.results.wiring import Place, Wiring
 from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.preflight.wiring.dataset import DatasetFeatures
 
-_COPIED = 16 * 2**20  # bytes at a time
 _BUFFER = "buffer_"
 _WEIGHTS = "model.safetensors"
 
@@ -93,36 +92,17 @@ def _copy_weights(checkpoint: Checkpoint, target: Path) -> None:
 def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) -> None:
     """Copy a safetensors file with other names of its tensors, and without those whose name is None.
 
-    The bytes of the tensors are copied as they are, whatever their dtype, a piece at a time.
+    Raises UserError for a file that is cut off.
     """
-    with source.open("rb") as read:
-        (length,) = struct.unpack("<Q", read.read(8))
-        header: JsonObject = parse_json(read.read(length))
-        start, place, kept = 8 + length, 0, []
-        written: JsonObject = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
-        for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            new = names.get(name, name)
-            if new is not None:
-                first, last = tensor["data_offsets"]
-                written[new] = {**tensor, "data_offsets": [place, place + last - first]}
-                kept.append((first, last))
-                place += last - first
-        content = json.dumps(written).encode()
-        content += b" " * (-len(content) % 8)
-        with target.open("wb") as write:
-            write.write(struct.pack("<Q", len(content)) + content)
-            for first, last in kept:
-                _copy(read, write, start + first, last - first)
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import save_file
 
-
-def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
-    read.seek(start)
-    while count > 0:
-        piece = read.read(min(count, _COPIED))
-        if not piece:
-            raise UserError("the weights' file is cut off: download it again")
-        write.write(piece)
-        count -= len(piece)
+    try:
+        with safe_open(source, framework="pt") as read:
+            kept = {new: read.get_tensor(name) for name in read.keys() if (new := names.get(name, name)) is not None}  # noqa: SIM118
+            save_file(kept, target, metadata=read.metadata())
+    except SafetensorError as error:
+        raise UserError(f"the weights' file cannot be read: {error_line(error, 120)}; download it again") from None
 
 
 def _fix_processors(
@@ -204,7 +184,6 @@ def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndar
     from lerobot.policies.factory import make_pre_post_processors
 
     from strobe.lerobot.policies import lerobot_policies
-    from strobe.lerobot.quiet import quiet
 
     config = lerobot_policies.config_from_path(str(target), [])
     stats = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,19 @@ def read_wiring(
     Raises:
         UserError: a file is missing or cannot be read.
     """
+    rename, settings = rename or {}, settings or {}
+    with written_by_lerobot(policy, dataset):
+        return _read(policy, dataset, robot, rename, task, settings)
+
+
+@contextmanager
+def written_by_lerobot(*files: Path | None) -> Iterator[None]:
+    """Make a UserError of what a content of ``files`` raises that is not as LeRobot writes it."""
     try:
-        return _read(policy, dataset, robot, rename or {}, task, settings or {})
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
-        raise UserError(f"{files} are not as LeRobot writes them: {error_line(error, 120)}") from error
+        yield
+    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError) as error:
+        named = " or ".join(str(file) for file in files if file is not None)
+        raise UserError(f"the files of {named} are not as LeRobot writes them: {error_line(error, 120)}") from error
 
 
 def _read(
@@ -81,14 +90,14 @@ def _read(
     unknown, unread = _unknown_fields(checkpoint.config)  # of the file: LeRobot itself refuses an unknown flag
     checkpoint = replace(checkpoint, config={**checkpoint.config, **settings})
     recorded = read_dataset(dataset) if dataset is not None else None
-    renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **rename}
+    step = checkpoint.preprocessor.config("rename_observations_processor") if checkpoint.preprocessor else None
+    renamed = {**((step or {}).get("rename_map") or {}), **(robot.rename if robot is not None else {}), **rename}
     wires = _wires(checkpoint, recorded, robot, renamed)
     for wire in wires:
         relative = relative_actions(checkpoint) is not None or checkpoint.config.get("use_relative_actions")
         wire.relative = wire.name == "action" and bool(relative)
-    sources: dict[Place, str] = {"policy": str(policy)}
-    for place, processor in _processors(checkpoint).items():
-        sources[place] = str(processor.file)
+    files: dict[Place, str] = {place: str(processor.file) for place, processor in _processors(checkpoint).items()}
+    sources: dict[Place, str] = {"policy": str(policy), **files}
     if recorded is not None:
         sources["dataset"] = str(recorded.root)
     if robot is not None:
@@ -141,11 +150,6 @@ def _processors(checkpoint: Checkpoint) -> dict[Place, Processor]:
     return {place: processor for place, processor in both.items() if processor is not None}
 
 
-def _own_rename(checkpoint: Checkpoint) -> dict[str, str]:
-    step = checkpoint.preprocessor.config("rename_observations_processor") if checkpoint.preprocessor else None
-    return dict((step or {}).get("rename_map") or {})
-
-
 def _wires(
     checkpoint: Checkpoint, recorded: DatasetFeatures | None, robot: Connected | None, renamed: Mapping[str, str]
 ) -> list[WiredFeature]:
@@ -195,6 +199,7 @@ def _weights(checkpoint: Checkpoint) -> Weights | None:
         return None
     return Weights(
         tensors=len(checkpoint.names),
+        nan=checkpoint.nan,
         statistics=checkpoint.statistics_in_weights,
         compiled=checkpoint.compiled_names,
     )

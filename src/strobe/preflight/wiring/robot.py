@@ -21,15 +21,11 @@ _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and ta
 
 @dataclass(frozen=True)
 class Connected:
-    """The robot, cameras and loop of a rollout.
+    """The robot, cameras and loop of a rollout; rates in Hz.
 
     Args:
         features: by the policy's kind of name: ``action``, ``observation.state``, ``observation.images.NAME``.
-        engine: which of LeRobot's engines asks the policy.
         execution_horizon: of RTC, in control ticks.
-        camera_fps: camera → its rate in Hz.
-        compiles: whether the rollout compiles the policy.
-        limits: of its joints, as its calibration has them.
         device: on which the policy runs, as LeRobot has resolved it.
         device_flag: ``--device`` as it was given.
         unread: why there are no features, if the robot could not be made.

@@ -62,10 +62,10 @@ def _pack_value(value: object) -> object:
 
 
 PING_EACH_S = 0.002
-NOTABLE_IDLE_S = 1.0  # without a message, before a connection that is closed
 _LIMIT = re.compile(r"(?:limit of|length of|>) ?(\d+)")  # of a message in bytes, in the reason of close code 1009
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
 SIZE = (224, 224)  # size of images
+MOST_IMAGES = 16  # that are made because a server names them
 # The names of LIBERO's config in openpi.
 IMAGES, STATE, PROMPT = ("observation/image", "observation/wrist_image"), "observation/state", "prompt"
 
@@ -95,8 +95,9 @@ class OpenpiWire(Wire):
 
     @override
     def observations(self, source: Source) -> Observations:
+        names, state, whose = _expected_names(self.metadata)
         if source.frames:
-            named = source.rename_frames(_default_names)
+            named = source.rename_frames(lambda cameras: _default_names(cameras, names, state))
             for observation, frame in zip(named, source.frames, strict=True):
                 if source.options.prompt is not None or PROMPT not in observation:
                     observation[PROMPT] = source.task(frame)
@@ -105,10 +106,10 @@ class OpenpiWire(Wire):
             prompt = {} if source.options.prompt is None else {PROMPT: source.options.prompt}
             return Observations([{**source.given, **prompt}], source.description, source.is_recorded)
         generator, (height, width) = source.generator, source.options.image_size or SIZE
-        made: JsonObject = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
-        made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
+        made: JsonObject = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in names}
+        made[state] = generator.standard_normal(STATE_DIM).astype(np.float32)
         made[PROMPT] = source.options.prompt or TASK
-        words = f"a synthetic observation with LIBERO's names, images of {height}×{width}"
+        words = f"a synthetic observation with {whose} names, images of {height}×{width}"
         return Observations([made], words, recorded=False)
 
     @override
@@ -149,7 +150,9 @@ class OpenpiWire(Wire):
             metadata = decode(message) if isinstance(message, bytes) else None
             if isinstance(metadata, dict):
                 return metadata
-            reason = "what it sent first is no map"
+            reason = "what it sent first is no map" + (
+                f": {error_line(message, 120)}" if isinstance(message, str) else ""
+            )
         except TimeoutError:
             reason = f"no metadata within {wait_s:g} s"
         except ConnectionClosed as error:
@@ -278,8 +281,10 @@ def _describe_close(error: ConnectionClosed, sent: int, idle_s: float) -> CallFa
         return CallFailedError("too big", told)
     if code == CloseCode.INTERNAL_ERROR and "keepalive" not in reason:
         return CallFailedError("error", f"close code 1011: {reason or 'without a reason'}", over=True)
-    idle = f"; no message for {idle_s:.3g} s before it" if idle_s >= NOTABLE_IDLE_S else ""
-    return CallFailedError("closed", f"{type(error).__name__}: {error_line(error)}{idle}")
+    idle = f"; no message for {idle_s:.3g} s before it" if idle_s >= 1.0 else ""
+    # uvicorn often closes without the code 1009 while a message that is too big is on its way.
+    large = f"; a message of {size(sent)} may be more than it takes" if code is None and sent > 2**20 else ""
+    return CallFailedError("closed", f"{type(error).__name__}: {error_line(error)}{idle}{large}")
 
 
 def _unknown_array(value: Mapping[Any, object]) -> str | None:
@@ -294,13 +299,22 @@ def _unknown_array(value: Mapping[Any, object]) -> str | None:
     return None
 
 
-def _default_names(cameras: Sequence[str]) -> dict[str, str]:
-    if len(cameras) > len(IMAGES):
+def _expected_names(metadata: Mapping[object, object]) -> tuple[Sequence[str], str, str]:
+    """Return the names of images and of the state, and whose they are: SGLang lists those that it reads."""
+    asked = metadata.get("input")
+    keys = asked.get("image_keys") if isinstance(asked, Mapping) else None
+    if isinstance(keys, list) and 0 < len(keys) <= MOST_IMAGES and all(isinstance(key, str) for key in keys):
+        return keys, "state", "the server's"
+    return IMAGES, STATE, "LIBERO's"
+
+
+def _default_names(cameras: Sequence[str], names: Sequence[str], state: str) -> dict[str, str]:
+    if len(cameras) > len(names):
         raise UserError(
-            f"the dataset has {len(cameras)} cameras ({', '.join(cameras)}), and LIBERO's names are for "
-            f"{len(IMAGES)}: give openpi's names with --rename_map"
+            f"the dataset has {len(cameras)} cameras ({', '.join(cameras)}), and there are {len(names)} names "
+            f"({', '.join(names)}): give openpi's names with --rename_map"
         )
-    return {**dict(zip(cameras, IMAGES, strict=False)), OF_DATASET: STATE}
+    return {**dict(zip(cameras, names, strict=False)), OF_DATASET: state}
 
 
 def _extract_actions(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | None:
