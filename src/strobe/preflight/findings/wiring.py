@@ -11,14 +11,14 @@ from typing import Protocol
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.preflight.findings import cameras, data, fed, machine, order, settings, statistics
+from strobe.preflight.findings import data, fed, machine, order, settings, statistics
 from strobe.preflight.results.wiring import Wiring
 
 Check = Callable[[Wiring], Iterable[Finding]]
 
 # By severity: first the number and the meaning of dimensions, then their normalisation.
 CHECKS: tuple[Check, ...] = (
-    *order.CHECKS, *statistics.CHECKS, *cameras.CHECKS, *settings.CHECKS, *data.CHECKS, *machine.CHECKS,
+    *order.CHECKS, *statistics.CHECKS, *order.CAMERA_CHECKS, *settings.CHECKS, *data.CHECKS, *machine.CHECKS,
     *fed.CHECKS,
 )  # fmt: skip
 
