@@ -1,4 +1,4 @@
-"""Conventions that a simulator and a training set may differ in, planted into PushT and MetaWorld, with sound twins."""
+"""Conventions that a simulator and a training set may differ in, planted into LeRobot simulators, with sound twins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from strobe.contract import sides
 from strobe.contract.compare import judge
@@ -24,14 +25,17 @@ class World:
     """A simulator with its recorder.
 
     Args:
+        name: its type in LeRobot.
         options: of LeRobot's config of the environment.
         record: writes episodes from a seed into a folder.
+        size: number of dimensions of the state.
         axes: two action dimensions whose exchange and signs are planted; the gripper's, if there is one.
     """
 
     name: str
     options: Mapping[str, Any]
     record: Callable[[Path, int], object]
+    size: int
     axes: tuple[int, int] = (0, 1)
     gripper: int | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -55,10 +59,24 @@ def record_states(root: Path, seed: int) -> None:
     record_states(root, 12, 100, read=Read("pick-place-v3"), seed=seed)
 
 
+def record_libero(root: Path, seed: int) -> None:
+    from planted.libero import record_libero
+
+    record_libero(root, seed, LIBERO_SPATIAL)
+
+
+SIZE = {"observation_height": 96, "observation_width": 96}
+LIBERO_SPATIAL = {"task": "libero_spatial", "task_ids": [0], **SIZE}
 RENAME = {"observation.image": "observation.images.corner2"}
-PUSHT = World("pusht", {}, record_pusht)
-STATES = World("metaworld_state", {"task": "pick-place-v3", "episode_length": 200}, record_states, gripper=3)
-METAWORLD = World("metaworld", {"task": "pick-place-v3"}, record_metaworld, gripper=3, rename=RENAME)
+PUSHT = World("pusht", {}, record_pusht, 2)
+STATES = World("metaworld_state", {"task": "pick-place-v3", "episode_length": 200}, record_states, 4, gripper=3)
+METAWORLD = World("metaworld", {"task": "pick-place-v3"}, record_metaworld, 4, gripper=3, rename=RENAME)
+LIBERO = World("libero", LIBERO_SPATIAL, record_libero, 8, gripper=6)
+EXCHANGED: dict[str, dict[str, str]] = {
+    "metaworld": {"observation.image": "observation.images.topview"},
+    "libero": {"observation.images.image": "observation.images.image2",
+               "observation.images.image2": "observation.images.image"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,7 @@ class Plant:
         act: of the actions that the simulator gets.
         seen, recorded: changes of a side.
         rename: in place of the world's.
+        options: of the environment, besides the world's.
     """
 
     name: str
@@ -78,6 +97,7 @@ class Plant:
     seen: Callable[[Side], Side] = lambda side: side
     recorded: Callable[[Side], Side] = lambda side: side
     rename: Mapping[str, str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def change_images(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Side], Side]:
@@ -107,6 +127,26 @@ def halve_rate(side: Side) -> Side:
                    actions=[each[::2] for each in side.actions])  # fmt: skip
 
 
+def make_quaternions(states: np.ndarray) -> np.ndarray:
+    """Return LIBERO's states, (ticks, dimensions), with a quaternion in place of the axis-angle."""
+    return np.column_stack([states[:, :3], Rotation.from_rotvec(states[:, 3:6]).as_quat(), states[:, 6:]])
+
+
+def make_euler_angles(states: np.ndarray) -> np.ndarray:
+    """Return LIBERO's states, (ticks, dimensions), with Euler angles in place of the axis-angle."""
+    return np.column_stack([states[:, :3], Rotation.from_rotvec(states[:, 3:6]).as_euler("xyz"), states[:, 6:]])
+
+
+def raise_gripper(side: Side, world: World) -> Side:
+    """Return a recording whose gripper goes from 0 to 1 in place of −1 to 1."""
+    actions = [each.copy() for each in side.actions]
+    for each in actions:
+        each[:, world.gripper] = (each[:, world.gripper] + 1) / 2
+    bounds = side.bounds.copy()
+    bounds[:, world.gripper] = 0, 1
+    return replace(side, actions=actions, bounds=bounds)
+
+
 def plants(world: World) -> Iterator[Plant]:
     one, two = world.axes
     exchange = [two, one]
@@ -116,11 +156,12 @@ def plants(world: World) -> Iterator[Plant]:
         yield Plant("turned", ("image orientation",), seen=change_images(lambda each: each[::-1, ::-1]))
         yield Plant("red and blue", ("image colours",), seen=change_images(lambda each: each[..., ::-1]))
         yield Plant("half the size", ("image size",), seen=change_images(lambda each: each[::2, ::2]))
-    if world is METAWORLD:
-        yield Plant("cameras", ("camera order",), rename={"observation.image": "observation.images.topview"})
+    if world.name in EXCHANGED:
+        yield Plant("cameras", ("camera order",), rename=EXCHANGED[world.name])
     yield Plant("in other units", ("state unit",), seen=change_state(lambda each: each * 1000))
     yield Plant("a dimension less", ("state dimensions",), seen=change_state(lambda each: each[..., :-1]))
-    order = list(range(4 if world is not PUSHT else 2))
+    yield Plant("no state", ("state dimensions",), seen=change_state(lambda each: each[..., :0]))
+    order = list(range(world.size))
     order[one], order[two] = order[two], order[one]
     both = ("state order", "action order") if world is PUSHT else ("state order",)
     yield Plant("state exchanged", both, seen=change_state(lambda each: each[..., order]))
@@ -135,6 +176,11 @@ def plants(world: World) -> Iterator[Plant]:
     yield Plant("actions exchanged", ("action order",), act=change_actions([one, two], order=exchange))
     if world.gripper is not None:
         yield Plant("gripper", ("gripper direction",), act=change_actions(world.gripper, -1.0))
+    if world is LIBERO:  # whose recordings open the gripper again
+        yield Plant("gripper from 0 to 1", ("gripper range",), recorded=lambda side: raise_gripper(side, world))
+        yield Plant("absolute actions", ("action mode",), options={"control_mode": "absolute"})
+        yield Plant("a quaternion", ("state dimensions",), seen=change_state(make_quaternions))
+        yield Plant("Euler angles", ("starts",), seen=change_state(make_euler_angles))
     yield Plant("clipped", ("action range",),
                 seen=lambda side: replace(side, bounds=side.bounds * 0.3))  # fmt: skip
     yield Plant(HALF, ("control rate",), recorded=halve_rate)
@@ -170,7 +216,7 @@ def look(world: World, recorded: Side, plant: Plant | None = None) -> Side:
             vector.step = lambda actions, step=vector.step: step(np.asarray(act(actions), np.float32))
         return vectors
 
-    env = EnvConfig.get_choice_class(world.name)(**world.options)
+    env = EnvConfig.get_choice_class(world.name)(**world.options, **(plant.options if plant is not None else {}))
     rename = plant.rename if plant is not None and plant.rename is not None else world.rename
     with mock.patch.object(environments, "make", make_planted):
         return sides.look(env, recorded, rename)
@@ -179,6 +225,7 @@ def look(world: World, recorded: Side, plant: Plant | None = None) -> Side:
 def judge_plant(world: World, plant: Plant, recorded: Side, untouched: Side) -> list[str]:
     """Return the kinds of checks that differ with a plant; ``untouched`` is a look without any."""
     theirs = plant.recorded(recorded)
-    alone = plant.act is None and plant.rename is None and plant.name != HALF
+    again = HALF, "gripper from 0 to 1"  # other recorded actions: the simulator is to execute them
+    alone = plant.act is None and plant.rename is None and not plant.options and plant.name not in again
     seen = plant.seen(untouched if alone else look(world, theirs, plant))
     return [check.kind for check in judge(theirs, seen) if check.verdict == "differs"]

@@ -25,7 +25,6 @@ from strobe.core.runs import store
 from strobe.preflight.command import read
 
 made = load_script("conventions", ROOT / "benchmarks" / "planted")
-OF_ARMS = ("sound", "rate on paper", "gripper", "state exchanged")
 Looked = tuple[sides.Side, sides.Side]
 
 
@@ -43,12 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pusht(folder: Path) -> Looked:
     return record(made.PUSHT, folder)
-
-
-@pytest.fixture(scope="module")
-def arm(tmp_path_factory: pytest.TempPathFactory) -> Looked:
-    pytest.importorskip("metaworld")
-    return record(made.STATES, tmp_path_factory.mktemp("contract") / "arm")
 
 
 def make(folder: Path) -> Path:
@@ -72,11 +65,29 @@ def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht
     check(made.PUSHT, plant, pusht)
 
 
-@pytest.mark.slow("a gripper, and an order of the state that starts show; the benchmark plants the others")
-@pytest.mark.parametrize("plant", [each for each in (*made.twins(made.STATES), *made.plants(made.STATES))
-                                   if each.name in OF_ARMS], ids=title)  # fmt: skip
-def test_of_an_arm_the_planted_convention_is_named_and_no_other(plant: Any, arm: Looked) -> None:
-    check(made.STATES, plant, arm)
+def move_arm(actions: np.ndarray, *, absolute: bool = False) -> np.ndarray:
+    """Return the states of an arm of two axes, whose gripper closes above 0, opens below, and else stands still."""
+    states = [np.array([0.0, 0.0, 1.0])]
+    for *goal, grip in actions[:-1]:
+        place = np.array(goal) if absolute else states[-1][:2] + 0.1 * np.array(goal)
+        states.append(np.append(place, np.clip(states[-1][2] - 0.2 * np.sign(grip), 0, 1)))
+    return np.array(states)
+
+
+@pytest.mark.parametrize(
+    ("named", "low", "sign", "absolute"),
+    [([], -1, 1, False), (["gripper range"], 0, 1, False), (["gripper direction"], -1, -1, False),
+     (["action mode"], -1, 1, True)],
+)  # fmt: skip
+def test_of_an_arm_the_gripper_and_the_mode_are_named(named: list[str], low: int, sign: int, absolute: bool) -> None:
+    grip = np.where(np.arange(60) // 15 % 2, 1, -1)
+    actions = [np.column_stack([np.random.default_rng(at).normal(size=(60, 2)), grip]) for at in range(12)]
+    given = [np.column_stack([each[:, :2], np.maximum(grip, low)]) for each in actions]  # as the data set has them
+    bounds, names = np.array([[-3, -3, low], [3, 3, 1]]), (["x", "y", "finger"], ["x", "y", "gripper"])
+    recorded = sides.Side(20, ["open it"], {}, [move_arm(each) for each in actions], given, names, bounds)
+    states = [move_arm(each * [1, 1, sign], absolute=absolute) for each in given]
+    here = replace(recorded, states=states, bounds=bounds * [1, 1, 5])
+    assert [each.kind for each in judge(recorded, here) if each.verdict == "differs"] == named
 
 
 def test_what_the_recording_does_not_show_is_not_judged(pusht: Looked) -> None:

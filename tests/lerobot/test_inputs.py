@@ -173,7 +173,7 @@ def test_an_environment_draws_the_images_that_are_read_and_they_are_the_right_on
     checks, batch = seldom.checks(), seldom.batch(40)
 
     # All of them, as where it is not known that the simulator draws nothing but observations.
-    monkeypatch.setattr("strobe.lerobot.envs.seldom_rendered._ONLY_OBSERVATIONS", ())
+    monkeypatch.setattr("strobe.lerobot.envs.seldom_rendered._UNWATCHED", ())
     drawn.clear()
     always = inputs.from_env(config, make_env_config("pusht"))
     assert len(drawn) == inputs.EPISODES * (4 * inputs.STRIDE + config.n_obs_steps)

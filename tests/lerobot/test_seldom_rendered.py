@@ -97,23 +97,24 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
     class Counting:
         images = 0
 
-        def render(self):
+        def render(self, camera: str = "front"):
             self.images += 1
             return self.images
 
         def step(self):
-            return self.render()
+            return self.render(), self.render("wrist")
 
-    def play_ticks(module: str) -> tuple[int, int]:
+    def play_ticks(module: str, *, looks_next: bool = False) -> tuple[int, int, int]:
         env = type("Env", (Counting,), {"__module__": module})()
         vector: Any = SimpleNamespace(envs=[env], step=env.step)
-        looks: Any = SimpleNamespace(looks_next=lambda: False)
+        looks: Any = SimpleNamespace(looks_next=lambda: looks_next)
         seldom = SeldomRendered(looks)
         with Attached(seldom.hooks(vector), seldom.wrap):
-            env.render()
+            env.step()
             in_ticks = [vector.step() for _ in range(3)]
             video = env.render()
-        return in_ticks[-1], video
+        return *in_ticks[-1], video
 
-    assert play_ticks("gym_pusht.envs.pusht") == (1, 2)
-    assert play_ticks("somebody.envs") == (4, 5)
+    assert play_ticks("gym_pusht.envs.pusht") == (1, 2, 3)
+    assert play_ticks("gym_pusht.envs.pusht", looks_next=True) == (7, 8, 9), "each camera is drawn"
+    assert play_ticks("somebody.envs") == (7, 8, 9)

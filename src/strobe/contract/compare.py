@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import cv2
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from strobe.contract.results import Check, CheckKind, Contract, Verdict
 from strobe.contract.sides import Side, look, read_set
@@ -26,7 +29,7 @@ from strobe.lerobot.envs.environments import display_name
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-FEWEST = 4  # episodes of the training set whose images are usual
+FEWEST = 4  # episodes of the training set whose images are usual; motions of a gripper
 SMALL = 64, 48  # pixels, width and height
 FLOOR, MOST = 8.0, 25.0  # steps of 255 by which codecs move a pixel; spreads², the most that a pixel counts
 BETTER, LESS = 0.5, 0.7  # times the distance of the images as they come; times what the actions leave over in order
@@ -40,7 +43,7 @@ HORIZON = 4  # ticks of a motion
 UNIT = float(np.log(3))  # logarithm of the least ratio of two units, and of what starts and motions may differ by
 ALIKE = float(np.log(1.6))  # two motions of one convention, as the logarithm of their ratio
 STILL = 0.05  # σ of the recording: an action that moves less is constant
-TIED = 0.5  # correlation of a gripper's place with its action
+TIED, SETTLED, MOVED = 0.5, 6, 0.1  # of a gripper: correlation with its action; ticks of a motion; share of the range
 TOWARDS = -0.3  # change of a state for its distance from where it was, where actions are positions
 OWN, UNSURE, LEFT = 0.3, 0.2, 0.7  # largest error of a factor in the recording, standard error, share left over
 
@@ -61,7 +64,7 @@ def compare(env: EnvConfig, root: Path, rename: Mapping[str, str], episodes: Seq
 def judge(recorded: Side, seen: Side) -> list[Check]:
     """Return what the two sides show."""
     starts, states = _compare_starts(recorded, seen)
-    numbers = _add_rate(recorded, seen.fps, [starts, *_compare_actions(recorded, seen, states)])
+    numbers = _add_rate(recorded, seen.fps, [starts, *_compare_actions(recorded, replace(seen, states=states))])
     return [*_compare_images(recorded, seen), *numbers, *_compare_tasks(recorded.tasks, seen.tasks)]
 
 
@@ -85,8 +88,6 @@ def _compare_images(recorded: Side, seen: Side) -> Iterator[Check]:
 
 
 def _shrink(images: Sequence[np.ndarray]) -> np.ndarray:
-    import cv2
-
     return np.stack([cv2.resize(each, SMALL, interpolation=cv2.INTER_AREA).astype(np.float32) for each in images])
 
 
@@ -99,8 +100,7 @@ def _distances(images: np.ndarray, known: np.ndarray, where: np.ndarray) -> np.n
 
 def _farthest(known: np.ndarray, where: np.ndarray) -> float:
     """Return the distance of the farthest image from the others."""
-    others = [np.delete(known, at, axis=0) for at in range(len(known))]
-    return max(float(_distances(one[None], rest, where)[0]) for one, rest in zip(known, others, strict=True))
+    return max(float(_distances(one[None], np.delete(known, at, axis=0), where)[0]) for at, one in enumerate(known))
 
 
 def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.ndarray]) -> tuple[Check, str]:
@@ -153,8 +153,6 @@ def _redness(images: np.ndarray) -> np.ndarray:
 
 def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]]:
     """Return what the first states show, and the simulator's states in the training set's order; none in its unit."""
-    from scipy.optimize import linear_sum_assignment
-
     theirs, here = (np.stack([state[0] for state in side.states]) for side in (recorded, seen))
     names, states = recorded.names[0], seen.states
     if here.shape[1] != theirs.shape[1]:
@@ -171,7 +169,8 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
         return _check("agrees", "starts", STATE, f"{len(here)} starts as in the data set"), states
     words = "; ".join(f"{names[at]} {middle[at]:.4g}, in the data set {low[at]:.4g} to {high[at]:.4g}"
                       for at in np.flatnonzero(far))  # fmt: skip
-    order = linear_sum_assignment(np.minimum(abs(middle - usual[:, None]) / room[:, None], 1e6))[1]
+    order, away = np.arange(len(far)), np.minimum(abs(middle[far] - usual[far, None]) / room[far, None], 1e6)
+    order[far] = np.flatnonzero(far)[linear_sum_assignment(away)[1]]
     if far.sum() > 1 and not is_outside(here[:, order]).any():
         words += "; all fit in another order"
         return _check("differs", "state order", STATE, words), [each[:, order] for each in states]
@@ -179,8 +178,9 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
     moves = [each.moves.std(axis=0) + 1e-9 for each in rows if each is not None]
     if len(moves) == 2:  # another unit scales starts and motions alike, another start does not
         motion, start = np.log(moves[0] / moves[1]), np.log(np.maximum(usual / np.where(middle, middle, 1), 1e-9))
-        if (abs(motion[far]) > UNIT).all() and (abs(start - motion)[far] < UNIT).all():
-            words += f"; the motions differ by as much: about {np.exp(np.median(start[far])):.2g} times that fits"
+        clear = far & (abs(usual) > room)  # near 0, a start is as near in any unit
+        if (abs(motion[far]) > UNIT).all() and clear.any() and (abs(start - motion)[clear] < UNIT).all():
+            words += f"; the motions differ by as much: about {np.exp(np.median(start[clear])):.2g} times that fits"
             return _check("differs", "state unit", STATE, words), []
     return _check("differs", "starts", STATE, words), states
 
@@ -204,34 +204,25 @@ def make_rows(states: Sequence[np.ndarray], actions: Sequence[np.ndarray]) -> Ro
     return Rows(*(np.concatenate(each).astype(float) for each in zip(*parts, strict=True))) if parts else None
 
 
-class Gains(NamedTuple):
-    """Of each action dimension the factor of its effect on the state, its standard error; share that is left over."""
-
-    factors: np.ndarray
-    errors: np.ndarray
-    left: float
-
-
 def _fit(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     inputs = np.column_stack([rows.actions, rows.states, np.ones(len(rows.moves))])
     found = np.linalg.lstsq(inputs, rows.moves, rcond=None)[0]
     return found, 1 / ((rows.moves - inputs @ found).std(axis=0) + STILL)
 
 
-def _gains(model: tuple[np.ndarray, np.ndarray], rows: Rows, order: Sequence[int]) -> Gains:
-    """Return the factors with which ``model`` moves these states, if the actions are in ``order``."""
-    found, weights = model
-    size = len(order)
+def _gains(model: Sequence[np.ndarray], rows: Rows, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the factors with which ``model`` moves these states, their errors, and the share left over."""
+    (found, weights), size = model, len(order)
     target = (rows.moves - rows.states @ found[size:-1]) * weights
     parts = rows.actions[:, None, list(order)] * (found[:size] * weights).T
     target, parts = (target - target.mean(axis=0)).ravel(), (parts - parts.mean(axis=0)).reshape(-1, size)
     factors = np.linalg.lstsq(parts, target, rcond=None)[0]
     square = float(((target - parts @ factors) ** 2).mean())
     errors = np.sqrt(np.diag(np.linalg.pinv(parts.T @ parts)) * square * HORIZON)
-    return Gains(factors, errors, square / max(float((target**2).mean()), 1e-12))
+    return factors, errors, square / max(float((target**2).mean()), 1e-12)
 
 
-def _compare_actions(recorded: Side, seen: Side, states: Sequence[np.ndarray]) -> Iterator[Check]:
+def _compare_actions(recorded: Side, seen: Side) -> Iterator[Check]:
     """Yield what the bounds of the actions show, and the motions that they cause."""
     (low, high), names = recorded.bounds, recorded.names[1]
     if recorded.bounds.shape != seen.bounds.shape:
@@ -242,7 +233,7 @@ def _compare_actions(recorded: Side, seen: Side, states: Sequence[np.ndarray]) -
         words = f"the simulator takes {least:g} to {most:g}, the data set has {low[at]:.4g} to {high[at]:.4g}"
         beyond = max(least - low[at], high[at] - most) > 0.01 * (high[at] - low[at])
         yield _check("differs" if beyond else "agrees", "action range", names[at], words)
-    pairs = [(recorded.states, recorded.actions), (states, seen.actions),
+    pairs = [(recorded.states, recorded.actions), (seen.states, seen.actions),
              *((recorded.states[at::2], recorded.actions[at::2]) for at in (0, 1))]  # fmt: skip
     rows = [each for pair in pairs if (each := make_rows(*pair)) is not None]
     if len(rows) < len(pairs):
@@ -251,30 +242,27 @@ def _compare_actions(recorded: Side, seen: Side, states: Sequence[np.ndarray]) -
     spreads = [(each.std(axis=0), 1e-6 * (1 + abs(each).max(axis=0))) for each in rows[0]]
     units = [np.where(spread > least, spread, np.inf) for spread, least in spreads]
     own, here, first, second = (Rows(*(part / unit for part, unit in zip(each, units, strict=True))) for each in rows)
-    itself = _gains(_fit(first), second, range(len(names)))
-    known = (here.actions.std(axis=0) > STILL) & (abs(itself.factors - 1) < OWN) & (itself.errors < UNSURE)
-    yield from _compare_motions(_fit(own), here, known, recorded, rows[:2])
-
-
-def _compare_motions(
-    model: tuple[np.ndarray, np.ndarray], here: Rows, known: np.ndarray, recorded: Side, raw: Sequence[Rows]
-) -> Iterator[Check]:
-    names, switches = recorded.names[1], is_switch(np.concatenate(recorded.actions))
-    gains, exchanged = _gains(model, here, range(len(names))), list[int]()
+    factors, errors, _ = _gains(_fit(first), second, range(len(names)))
+    known = (here.actions.std(axis=0) > STILL) & (abs(factors - 1) < OWN) & (errors < UNSURE)
+    model, switches, exchanged = _fit(own), is_switch(np.concatenate(recorded.actions)), list[int]()
+    factors, errors, left = _gains(model, here, range(len(names)))
     for one, two in combinations(np.flatnonzero(known & ~switches), 2):
-        other = _gains(model, here, [{one: two, two: one}.get(at, at) for at in range(len(names))])
-        weak = (abs(gains.factors[[one, two]]) < np.exp(-ALIKE)).all()
-        if weak and other.left < LESS * gains.left and (abs(np.log(abs(other.factors[[one, two]]))) < UNIT).all():
-            words = f"they leave {100 * gains.left:.2g} % of the motion unexplained, exchanged {100 * other.left:.2g} %"
+        changed = _gains(model, here, [{one: two, two: one}.get(at, at) for at in range(len(names))])
+        weak = (abs(factors[[one, two]]) < np.exp(-ALIKE)).all()
+        if weak and changed[2] < LESS * left and (abs(np.log(abs(changed[0][[one, two]]))) < UNIT).all():
+            words = f"they leave {100 * left:.2g} % of the motion unexplained, exchanged {100 * changed[2]:.2g} %"
             yield _check("differs", "action order", f"{names[one]} and {names[two]}", words)
-            gains, exchanged = other, [one, two]
-    for at, (name, factor, error) in enumerate(zip(names, gains.factors, gains.errors, strict=True)):
+            (factors, errors, left), exchanged = changed, [one, two]
+    if left > LEFT and known.any():
+        farther = float(np.median(here.moves.std(axis=0)))  # of the recorded motions
+        words = f"the motions are {farther:.2g} times as far, and the actions explain {100 * (1 - left):.2g} % of them"
+        yield _check("differs" if abs(np.log(farther)) > UNIT else "not judged", "action mode", ACTION, words)
+    for at in sorted({*range(len(names))} - {*exchanged}):
+        name, factor, error = names[at], factors[at], errors[at]
         words = f"the same actions move the state {factor:.2f} ± {2 * error:.2f} times as far as in the data set"
-        if at in exchanged:
-            continue
-        elif switches[at]:
-            yield _compare_gripper(name, at, int(abs(model[0][at]).argmax()), raw)
-        elif not known[at] or error > UNSURE * max(1.0, abs(factor)) or gains.left > LEFT:
+        if switches[at]:
+            yield _compare_gripper(name, at, int(abs(model[0][at]).argmax()), rows[:2], (recorded, seen))
+        elif not known[at] or error > UNSURE * max(1.0, abs(factor)) or left > LEFT:
             yield _check("not judged", "action scale", name, "the recorded motion does not show its effect alone")
         elif factor < -0.3:
             yield _check("differs", "action sign", name, words)
@@ -283,14 +271,30 @@ def _compare_motions(
             yield _check("agrees" if alike else "differs", "action scale", name, words)
 
 
-def _compare_gripper(name: str, at: int, moved: int, raw: Sequence[Rows]) -> Check:
-    """Return what the place of a gripper shows on both sides: a motion that ends at its stops has no scale."""
+def _compare_gripper(name: str, at: int, moved: int, rows: Sequence[Rows], sides: Sequence[Side]) -> Check:
+    """Return what the place of a gripper shows, and its motions: they end at its stops, and have no scale."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        ties = [np.corrcoef(rows.actions[:, at], (rows.states + rows.moves)[:, moved])[0, 1] for rows in raw]
+        ties = [np.corrcoef(each.actions[:, at], (each.states + each.moves)[:, moved])[0, 1] for each in rows]
     there, here = (float(np.nan_to_num(tie)) for tie in ties)
     words = f"its place goes with the action by {here:+.2f}, in the data set by {there:+.2f} (correlation)"
+    usual, moves = (_find_gripper_moves(side, at, moved, sides[0].bounds[:, at].mean()) for side in sides)
+    shares = (moves / usual)[abs(usual) > MOVED * np.ptp(np.concatenate(sides[0].states)[:, moved])]
+    if len(shares) > 1 and abs(shares).min() < MOVED and shares.max() > 3 * MOVED:
+        words = f"after it goes low and high, the place moves {moves[0]:+.2g} and {moves[1]:+.2g}, in the data set "
+        return _check("differs", "gripper range", name, f"{words}{usual[0]:+.2g} and {usual[1]:+.2g}")
     verdict: Verdict = "agrees" if here * there > 0 else "differs"
     return _check(verdict if min(abs(here), abs(there)) > TIED else "not judged", "gripper direction", name, words)
+
+
+def _find_gripper_moves(side: Side, at: int, moved: int, middle: float) -> np.ndarray:
+    """Return the median motions after the action's changes to its low and to its high end; NaN of few changes."""
+    found: tuple[list[float], list[float]] = [], []
+    for state, action in zip(side.states, side.actions, strict=False):
+        high = action[:, at] > middle
+        for tick in np.flatnonzero(np.diff(high)) + 1:
+            if tick + SETTLED < len(state) and (high[tick : tick + SETTLED] == high[tick]).all():
+                found[int(high[tick])].append(state[tick + SETTLED, moved] - state[tick, moved])
+    return np.array([np.median(each) if len(each) >= FEWEST else np.nan for each in found])
 
 
 def _add_rate(recorded: Side, here: float, checks: list[Check]) -> list[Check]:
@@ -298,18 +302,15 @@ def _add_rate(recorded: Side, here: float, checks: list[Check]) -> list[Check]:
     words = f"{here:g} ticks per second, in the data set {recorded.fps:g}"
     scales = [check for check in checks if check.kind == "action scale" and check.verdict != "not judged"]
     agree = [check for check in scales if check.verdict == "agrees"]
-    if here != recorded.fps and (not agree or _takes_positions(recorded)):
+    rows = make_rows(recorded.states, recorded.actions)
+    # Actions are positions if the state moves the less towards higher ones, the farther it is.
+    pull = np.diag(_fit(rows)[0][rows.actions.shape[1] : -1]) if rows is not None else np.zeros(1)
+    if here != recorded.fps and (not agree or float(np.median(pull)) < TOWARDS):
         words += "".join(f"; {each.of}: {each.seen}" for each in scales if each not in agree)
         others = [check for check in checks if check not in scales or check in agree]
         return [*others, _check("differs", "control rate", "env.fps", words)]
     words += "" if here == recorded.fps else ", but a tick moves the state as far"
     return [*checks, _check("agrees", "control rate", "env.fps", words)]
-
-
-def _takes_positions(recorded: Side) -> bool:
-    """Return whether the state goes to the actions: the farther it is, the less it moves towards higher ones."""
-    rows = make_rows(recorded.states, recorded.actions)
-    return rows is not None and float(np.median(np.diag(_fit(rows)[0][rows.actions.shape[1] : -1]))) < TOWARDS
 
 
 def _compare_tasks(recorded: Sequence[str], here: Sequence[str]) -> Iterator[Check]:

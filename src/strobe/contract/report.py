@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from strobe.contract.results import Check, CheckKind, Contract, Verdict
+from strobe.contract.results import Check, CheckKind, Contract
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.json_text import parse_json
 from strobe.core.report.document import Columns, Section, listing, words
@@ -17,7 +17,6 @@ from strobe.core.runs.contents import contents
 
 SELDOM = 0.05  # success rate up to which the simulator is in doubt
 NEEDED: set[CheckKind] = {"starts", "action scale"}  # without them, no wiring is called sound
-VERDICTS: tuple[Verdict, ...] = ("agrees", "not judged")
 ADVICE: dict[CheckKind, str] = {
     "image size": "Train on images of the simulator's size, or let it draw the data set's where it can.",
     "image orientation": "Turn the images in the environment's processor, or in the data set.",
@@ -29,10 +28,12 @@ ADVICE: dict[CheckKind, str] = {
     "starts": "Start the simulator as the episodes were recorded, or record episodes that start as it does.",
     "action dimensions": "Name the environment that the data set was recorded in (--env.type, --env.task).",
     "action range": "Name the environment's control mode that takes these actions: absolute or relative ones.",
+    "action mode": "Name the environment's control mode that takes these actions: absolute or relative ones.",
     "action order": "Exchange the two in the action; or in the state, if that is exchanged.",
     "action sign": "Negate it before the simulator; or its axis in the state, if that is mirrored.",
     "action scale": "Divide it by that factor before the simulator, or name the data set's control mode.",
     "gripper direction": "Negate it before the simulator: open and closed are exchanged.",
+    "gripper range": "Move its two ends to the simulator's, such as 0 and 1 to −1 and 1.",
     "control rate": "Start the environment with the data set's rate (--env.fps), or record at the simulator's.",
     "task in words": "Give the policy the data set's words.",
 }
@@ -74,7 +75,9 @@ def sound(answer: Answer, _: Thresholds) -> Iterator[Finding]:
     seen = not any(each.kind == "image orientation" for each in made.checks) or "image orientation" in kinds
     if made.select("differs") or not seen or not kinds >= NEEDED:
         return
-    agreed, left = ("; ".join(f"{each.kind} of {each.of}" for each in made.select(how)) for how in VERDICTS)
+    agreed, left = (
+        "; ".join(f"{each.kind} of {each.of}" for each in made.select(how)) for how in ("agrees", "not judged")
+    )
     yield good(
         rule="simulator-sound",
         title="The wiring to the simulator is fine: if the policy fails there, it is the policy",

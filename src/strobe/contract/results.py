@@ -11,7 +11,7 @@ from strobe.core.results.data import Data
 CheckKind = Literal[
     "image size", "image orientation", "image colours", "camera order", "state dimensions", "state order",
     "state unit", "starts", "action dimensions", "action range", "action order", "action sign", "action scale",
-    "gripper direction", "control rate", "task in words",
+    "action mode", "gripper direction", "gripper range", "control rate", "task in words",
 ]  # fmt: skip
 Verdict = Literal["differs", "agrees", "not judged"]
 

@@ -14,14 +14,14 @@ from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.frames import ImageReader, task_names
-from strobe.lerobot.datasets.numbers import ACTION, STATE, read_numbers
+from strobe.lerobot.datasets.numbers import ACTION, STATE, is_switch, read_numbers
 from strobe.lerobot.envs.environments import Observation
 from strobe.lerobot.envs.seldom_rendered import PlayedEpisodes
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-STARTS, TICKS = 12, 80  # resets, and recorded actions that the simulator executes after each
+STARTS, TICKS, FLIPPED = 12, 80, 12  # resets; actions executed after each; the last of them, with grippers flipped
 EPISODES = 200  # most episodes of the training set
 
 
@@ -64,7 +64,7 @@ def read_set(root: Path, episodes: Sequence[int] | None = None) -> Side:
     bounds = [bounds[at] for at in recording.evenly_spaced(len(bounds), EPISODES)]
     states, actions = ([numbers.vectors[name][start:end] for start, end in bounds] for name in (STATE, ACTION))
     listed = [recording.dimension_names(read.features[name]) for name in (STATE, ACTION)]
-    names = [own or [f"number {at}" for at in range(values[0].shape[1])]
+    names = [own if len(own) == values[0].shape[1] else [f"number {at}" for at in range(values[0].shape[1])]
              for own, values in zip(listed, (states, actions), strict=True)]  # fmt: skip
     reach = np.nanquantile(np.concatenate(actions), (0.01, 0.99), axis=0)
     return Side(read.fps, tasks, images, states, actions, (names[0], names[1]), reach)
@@ -79,7 +79,7 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
     chosen = recording.evenly_spaced(len(recorded.actions), STARTS)
     taken = env.features.get(ACTION)
     fits = taken is not None and taken.shape == recorded.bounds.shape[1:]
-    actions = [recorded.actions[at][:TICKS] for at in chosen] if fits else []
+    actions = [_flip_switches(recorded.actions[at][: TICKS - FLIPPED], recorded) for at in chosen] if fits else []
     episodes = PlayedEpisodes(env, None, len(actions) or STARTS, TICKS if actions else 1, 0, actions)
     runs = [[_observe(tick, rename) for tick in run] for run in episodes.runs({0})]
     cameras = [name for name, value in runs[0][0].items() if value.ndim == 3]
@@ -92,6 +92,13 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
         names=([], []),
         bounds=np.stack([episodes.space.low, episodes.space.high]),
     )
+
+
+def _flip_switches(actions: np.ndarray, recorded: Side) -> np.ndarray:
+    """Return recorded actions that go on with the last one, each switch at its other end; without any, as they are."""
+    switches = is_switch(np.concatenate(recorded.actions))
+    last = np.where(switches, recorded.bounds.sum(axis=0) - actions[-1], actions[-1])
+    return np.concatenate([actions, np.tile(last, (FLIPPED, 1))]) if switches.any() else actions
 
 
 def _observe(tick: Observation, rename: Mapping[str, str]) -> dict[str, np.ndarray]:

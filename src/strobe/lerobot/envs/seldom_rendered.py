@@ -34,9 +34,10 @@ Rendering = Literal["needed", "always"]
 
 STEP, DRAW = "step", "draw"
 
-# Simulators that draw once a tick, for the observation. MetaWorld's draws again when an episode has ended, for a
-# reset whose observation LeRobot drops.
+# Simulators that draw each camera once a tick, for the observation. MetaWorld's draws again when an episode has ended,
+# for a reset whose observation LeRobot drops.
 _ONLY_OBSERVATIONS = ("gym_pusht.", "lerobot.envs.metaworld")
+_UNWATCHED = (*_ONLY_OBSERVATIONS, "lerobot.envs.libero")  # a video of LIBERO has the images of its observations
 
 
 class Looking(Protocol):
@@ -56,18 +57,18 @@ class SeldomRendered:
         seen: whether the simulator was seen to draw.
     """
 
-    def __init__(self, looks: Looking | None) -> None:
-        """Take what tells which observations are looked at; None to draw all of them."""
-        self._looks = looks
+    def __init__(self, looks: Looking | None, modules: tuple[str, ...] = _ONLY_OBSERVATIONS) -> None:
+        """Take what tells which observations are looked at, None to draw all of them; and whose images may be kept."""
+        self._looks, self._modules = looks, modules
         self.drawn, self.kept, self.seen = 0, 0, False
-        self._due, self._drew, self._stepping = True, False, False
+        self._due, self._drew, self._stepping = True, set[str](), False
         self._known: set[int] = set()
         self._last: dict[str, object] = {}
 
     def hooks(self, vector: SyncVectorEnv) -> list[Hook]:
         """Return the hooks that `wrap` is for."""
         places = list(_places(vector))
-        known = [owner for inside, owner, _ in places if type(inside).__module__.startswith(_ONLY_OBSERVATIONS)]
+        known = [owner for inside, owner, _ in places if type(inside).__module__.startswith(self._modules)]
         self._known = {id(owner) for owner in known}
         return [Hook(vector, "step", STEP), *(Hook(owner, method, DRAW) for _, owner, method in places)]
 
@@ -79,12 +80,12 @@ class SeldomRendered:
         @functools.wraps(inner)
         def step(*args: object, **kwargs: object) -> object:
             self._due = self._looks is None or self._looks.looks_next()
-            self._drew, self._stepping = False, True
+            self._drew, self._stepping = set(), True
             try:
                 return inner(*args, **kwargs)
             finally:
                 self._stepping = False
-                self.drawn += self._drew
+                self.drawn += bool(self._drew)
 
         return step
 
@@ -94,12 +95,13 @@ class SeldomRendered:
         @functools.wraps(inner)
         def draw(*args: object, **kwargs: object) -> object:
             self.seen = True
-            key = repr((args, kwargs))
+            key = repr((args[isinstance(owner, type) :], kwargs))  # the camera, of a class without the object
             # Outside of a tick it is the first observation, or a video: those are drawn.
-            if may_keep and self._stepping and key in self._last and (self._drew or not self._due):
-                self.kept += not self._drew
+            if may_keep and self._stepping and key in self._last and (key in self._drew or not self._due):
+                self.kept += key not in self._drew
                 return self._last[key]
-            self._drew = self._stepping
+            if self._stepping:
+                self._drew.add(key)
             self._last[key] = image = inner(*args, **kwargs)
             return image
 
@@ -217,7 +219,7 @@ class PlayedEpisodes:
         from lerobot.utils.constants import ACTION
 
         looks = _ReadTicks(read)
-        seldom = SeldomRendered(looks if read is not None else None)
+        seldom = SeldomRendered(looks if read is not None else None, _UNWATCHED)
         runs: list[list[Tick]] = []
         with environments.errors_in_a_line(self._env.type):
             vector = next(iter(environments.make(self._env).values()))
