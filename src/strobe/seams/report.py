@@ -18,13 +18,6 @@ LABELS: dict[CauseName, str] = {
     "count": "the engine skips other actions than those that were executed",
     "step": "the ordinary step",
 }
-TITLES: dict[CauseName, str] = {
-    "noise": "Chunks do not meet because each call draws noise of its own",
-    "observation": "Chunks do not meet because the observation has changed since the last call",
-    "arm": "Chunks do not meet because they begin where the arm is, behind its commands",
-    "count": "Chunks do not meet because the engine skips other actions than those that were executed",
-    "step": "The arm moves as far from chunk to chunk as inside a chunk",
-}
 FEWER_STEPS = "Replay the run with a lower --policy.n_action_steps, so that calls lie closer together."
 SOONER = "Replay the run with a higher --inference.queue_threshold, so that calls begin sooner."
 REMEDIES: dict[RemedyName, str] = {
@@ -98,7 +91,7 @@ def findings(causes: SeamCauses | None) -> Iterator[Finding]:
         seen += f" With {REMEDIES[remedy]}, a jump has {jumps[remedy]:.1f} ordinary steps, not {jumps['none']:.1f}."
     yield warning(
         rule="seam-cause",
-        title=TITLES[cause.name],
+        title=f"Chunks do not meet: {LABELS[cause.name]}",
         found=seen,
         why="Each jump is split by calls of the policy on the recorded observations, each changed in one thing.",
         do=_advise(causes, cause.name),
