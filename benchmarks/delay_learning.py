@@ -44,7 +44,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.lerobot.quiet import quiet
-from strobe.simulators.scripted_metaworld import MetaWorld, Scene, open_metaworld, record_metaworld
+from strobe.simulators.scripted import MetaWorld, Scene, open_metaworld, record_metaworld
 
 TASK, IMAGE, HELD_OUT = "reach-v3", 96, 2
 WAYS = ("sampled", "expanded", "packed")

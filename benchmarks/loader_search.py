@@ -60,7 +60,7 @@ def holds(figures: Mapping[str, Mapping[str, float | str]], judged: Mapping[str,
 
 def record_dataset(root: Path, quick: bool) -> Path:
     """A dataset of MetaWorld's reach, two cameras of 480x640."""
-    from strobe.simulators.scripted_metaworld import Scene, record_metaworld
+    from strobe.simulators.scripted import Scene, record_metaworld
 
     say("recording")
     return record_metaworld(root, 2 if quick else 6, 40 if quick else 80, scene=Scene(width=640), image=480)

@@ -39,7 +39,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
 
-    from strobe.simulators.scripted_pusht import record_pusht
+    from strobe.simulators.scripted import record_pusht
 
     with tempfile.TemporaryDirectory() as folder:
         data = record_pusht(Path(folder) / "pusht", episodes=4, frames=60, image=96)

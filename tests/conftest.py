@@ -175,7 +175,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two episodes of PushT, as a LeRobotDataset with video."""
-    from strobe.simulators.scripted_pusht import record_pusht
+    from strobe.simulators.scripted import record_pusht
 
     return record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=12, image=96)
 

@@ -48,10 +48,9 @@ class World:
 
 
 def _pusht(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
-    from strobe.simulators.scripted_pusht import _start
 
     top, hand = PUSHT.cameras
-    scripted = _start(SIZE, ticks, seed)
+    scripted = _start_pusht(SIZE, ticks, seed)
     for episode in range(episodes):
         played = scripted.play(seed * 1000 + episode)
         made = [next(played) for _ in range(ticks)]
@@ -77,7 +76,7 @@ def _pusher_view(image: np.ndarray, position: np.ndarray) -> np.ndarray:
 def _metaworld(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
     import mujoco
 
-    from strobe.simulators.scripted_metaworld import _act, open_metaworld
+    from strobe.simulators.scripted import _act, open_metaworld
 
     cameras = [name.rpartition(".")[2] for name in METAWORLD.cameras]
     world = open_metaworld("pick-place-v3", cameras, SIZE)

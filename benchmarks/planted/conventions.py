@@ -42,13 +42,13 @@ class World:
 
 
 def record_pusht(root: Path, seed: int) -> None:
-    from strobe.simulators.scripted_pusht import record_pusht
+    from strobe.simulators.scripted import record_pusht
 
     record_pusht(root, 12, 60, image=96, seed=seed)
 
 
 def record_metaworld(root: Path, seed: int) -> None:
-    from strobe.simulators.scripted_metaworld import Scene, record_metaworld
+    from strobe.simulators.scripted import Scene, record_metaworld
 
     record_metaworld(root, 8, 80, scene=Scene("pick-place-v3", ("corner2", "topview")), seed=seed)
 

@@ -136,21 +136,18 @@ def test_a_delay_covers_the_late_chunks_too(tmp_path):
     assert (one.delay_ticks, one.in_time.outcome) == (3, "reached")
 
 
-def test_few_chunks_are_not_judged_and_say_how_many_it_takes(tmp_path, capsys):
-    folder = chunks(tmp_path, [42.0 + 0.1 * (index % 3) for index in range(12)])
-    assert main(["budget", str(folder), "--target-hz=20"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "20 Hz looks reachable with 10 denoising steps, not yet proven." in said
-    assert "10 steps: 42.1 ms, of 50 ms; 12 of 12 chunks within 50 ms." in said
-    assert "Next: to confirm that 95 % of chunks are in time: --iterations=59." in said
-
-
-def test_few_chunks_of_several_numbers_of_steps_name_the_most_steps_that_fit(tmp_path, capsys):
-    folders = [chunks(tmp_path, [12.0 + 3 * steps + 0.1 * (i % 3) for i in range(8)], steps) for steps in range(1, 11)]
+@pytest.mark.parametrize(
+    ("steps", "count", "answer", "times"),
+    [([10], 12, "with 10 denoising steps, not yet", "10 steps: 42.1 ms, of 50 ms; 12 of 12 chunks within 50 ms."),
+     (range(1, 11), 8, "with up to 10 denoising steps, not yet",
+      "1 step: 15.1 ms; 10 steps: 42.1 ms, of 50 ms; all 8 chunks of each in time. Total ≈ 12.1 [")],
+)  # fmt: skip
+def test_few_chunks_are_not_judged_and_say_how_many_it_takes(steps, count, answer, times, tmp_path, capsys):
+    folders = [chunks(tmp_path, [12.0 + 3 * n + 0.1 * (i % 3) for i in range(count)], n) for n in steps]
     assert main(["budget", *map(str, folders), "--target-hz=20"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "20 Hz looks reachable with up to 10 denoising steps, not yet proven." in said
-    assert "1 step: 15.1 ms; 10 steps: 42.1 ms, of 50 ms; all 8 chunks of each in time. Total ≈ 12.1 [" in said
+    assert f"20 Hz looks reachable {answer} proven." in said
+    assert times in said
     assert "Next: to confirm that 95 % of chunks are in time: --iterations=59." in said
 
 

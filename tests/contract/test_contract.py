@@ -44,23 +44,14 @@ def pusht(folder: Path) -> Looked:
     return record(made.PUSHT, folder)
 
 
-def make(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
 def check(world: Any, plant: Any, looked: Looked) -> None:
     named = made.judge_plant(world, plant, *looked)
     assert bool(named) == bool(plant.kinds)
     assert set(named) <= set(plant.kinds)
 
 
-def title(plant: Any) -> str:
-    return plant.name
-
-
 @pytest.mark.slow("the first of them records the set and plays it in the simulator", each_change=True)
-@pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=title)
+@pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=lambda plant: plant.name)
 def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht: Looked) -> None:
     check(made.PUSHT, plant, pusht)
 
@@ -120,9 +111,11 @@ def test_a_simulator_needs_a_data_set(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--env needs a data set: add --dataset.root=DATA" in capsys.readouterr().err
 
 
-def test_success_of_five_percent_names_a_command_that_runs_with_the_set_of_the_checkpoint(tmp_path: Path) -> None:
-    result = run_evaluation(make(tmp_path / "run"), plan(20), MadeUp(dict.fromkeys(RATES, 0.0)))
-    policy, data = tmp_path / "policy", tmp_path / "data"
+def test_success_of_five_percent_names_a_command_that_runs_with_the_set_of_the_checkpoint(
+    tmp_path_factory: Any,
+) -> None:
+    result = run_evaluation(tmp_path_factory.mktemp("run"), plan(20), MadeUp(dict.fromkeys(RATES, 0.0)))
+    policy, data = (tmp_path_factory.mktemp("all") / name for name in ("policy", "data"))
     shutil.copytree(CHECKPOINT, policy)
     result.command = ["evaluate", f"--policy.path={policy}", "--env.type=pusht", "--steps=5,2"]
     for root, named in ((data, "DATA"), (policy, str(policy))):  # the folder is there, or is not
@@ -133,5 +126,7 @@ def test_success_of_five_percent_names_a_command_that_runs_with_the_set_of_the_c
             "strobe", "preflight", f"--policy.path={policy}", "--env.type=pusht", f"--dataset.root={named}",
         ]  # fmt: skip
         assert read(argv[2:]).dataset.root == Path(named)
-    well = run_evaluation(make(tmp_path / "well"), plan(20), MadeUp()).model_copy(update={"command": result.command})
+    well = run_evaluation(tmp_path_factory.mktemp("well"), plan(20), MadeUp()).model_copy(
+        update={"command": result.command}
+    )
     assert "simulator-not-compared" not in {each.rule for each in advise(well)}

@@ -48,7 +48,7 @@ OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
-    from strobe.simulators.scripted_pusht import record_pusht
+    from strobe.simulators.scripted import record_pusht
 
     process.warm_up()
     root = record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=20, image=96)

@@ -12,7 +12,7 @@ from lerobot.envs.factory import make_env_config
 from strobe.core.errors import UserError
 from strobe.core.families.registry import list_types_having
 from strobe.lerobot.policies import inputs, lerobot_policies
-from strobe.simulators.scripted_pusht import record_pusht
+from strobe.simulators.scripted import record_pusht
 
 
 def make_config(kind: str, ticks: int | None = None):

@@ -14,13 +14,7 @@ import pytest
 from strobe.core.errors import UserError
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
-from strobe.lerobot.processors import (
-    NORMALISERS,
-    POSTPROCESSOR,
-    PREPROCESSOR,
-    compare_steps,
-    lacking_normalisation,
-)
+from strobe.lerobot.processors import NORMALISERS, POSTPROCESSOR, PREPROCESSOR, compare_steps, lacking_normalisation
 
 KINDS = ("act", "diffusion", "smolvla", "pi05")
 Steps = list[dict[str, Any]]

@@ -142,6 +142,33 @@ def plant_nan(count: int) -> Plant:
     return plant
 
 
+def repeat_first_episode(episodes: tuple[int, ...]) -> Plant:
+    """These episodes are the first one again."""
+
+    def plant(stage: Wired) -> None:
+        def copy_first_episode(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+            every = values.reshape(EPISODES, TICKS, 6)
+            every[list(episodes)] = every[0]
+            return every.reshape(-1, 6)
+
+        both(stage, copy_first_episode)
+        stage.take_statistics()
+
+    return plant
+
+
+def lower_state_rate(rate: float) -> Plant:
+    """The state is read at a part of the loop's rate, and written again in between."""
+
+    def plant(stage: Wired) -> None:
+        read = np.floor(np.arange(TICKS) * rate + 1e-9)
+        index = np.searchsorted(read, read)
+        stage.change_vector(STATE, lambda values, _: values.reshape(EPISODES, TICKS, 6)[:, index].reshape(-1, 6))
+        stage.take_statistics()
+
+    return plant
+
+
 # Name → what is planted, the rules that find it, and words of the finding's `seen` or `title`.
 PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
     "quantiles averaged, one episode five times as wide": (  # lerobot #4156, #3804
@@ -163,6 +190,11 @@ PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
         lambda stage: indices(stage, (2,), 6), {"data-index"}, ("5 % of its actions", "1 of 8 episodes")),
     "a state without numbers": (plant_nan(40), {"data-not"}, ("number 1 of observation.state", "39 more")),
     "one number": (plant_nan(1), {"data-not"}, ("number 1 of observation.state",)),
+    "an episode three times more": (repeat_first_episode((1, 3, 5)), {"data-copy"},
+                                    ("Episode 1 is episode 0 again, also 2 more episodes",)),
+    "an episode twice": (repeat_first_episode((4,)), {"data-copy"}, ("Episode 4 is episode 0 again",)),
+    "half the rate": (lower_state_rate(0.5), {"data-repeats"}, ("changes at 15 Hz, and the data set says 30 Hz",)),
+    "three quarters of the rate": (lower_state_rate(0.75), {"data-repeats"}, ("changes at 22.5 Hz",)),
 }  # fmt: skip
 
 
@@ -189,6 +221,11 @@ def test_the_copy_that_is_named_is_sound(name: str, stage: Wired, tmp_path: Path
     assert {each.rule for each in stage.preflight().findings if each.rule.startswith("data-")} == set()
 
 
+def round_slow_motion(grain: float) -> Plant:
+    """Numbers of a slow motion stand where the sensor rounds them; keys that are pressed now and then hold theirs."""
+    return lambda stage: both(stage, lambda values, _: np.round(np.clip(values, -9, 9) / grain) * grain)
+
+
 SOUND: dict[str, Plant] = {
     "baseline": lambda stage: None,
     "its own statistics": Wired.take_statistics,
@@ -197,6 +234,8 @@ SOUND: dict[str, Plant] = {
     "an action that the next state repeats": shift_state(1),
     "a slow arm": shift_state(6),
     "five standing frames": standing(5),
+    "a sensor that rounds": lambda stage: (round_slow_motion(0.088)(stage), stage.take_statistics()),
+    "commands that jump": lambda stage: (round_slow_motion(1.0)(stage), stage.take_statistics()),
     "a joint in metres beside degrees": plant_noisy_joint(0.0, scale=0.002),
 }
 
@@ -358,59 +397,6 @@ def test_a_robot_of_which_nothing_is_known_makes_a_still_joint_a_note(stage: Wir
     plant_noisy_joint(0.0)(stage)
     result = preflight(Preflight(stage.policy, stage.dataset))
     assert {each.rule: each.level for each in advise(result)} == {"statistics-flat": "info"}
-
-
-def repeat_first_episode(episodes: tuple[int, ...]) -> Plant:
-    """These episodes are the first one again."""
-
-    def plant(stage: Wired) -> None:
-        def copy_first_episode(values: np.ndarray, _: np.ndarray) -> np.ndarray:
-            every = values.reshape(EPISODES, TICKS, 6)
-            every[list(episodes)] = every[0]
-            return every.reshape(-1, 6)
-
-        both(stage, copy_first_episode)
-        stage.take_statistics()
-
-    return plant
-
-
-def lower_state_rate(rate: float) -> Plant:
-    """The state is read at a part of the loop's rate, and written again in between."""
-
-    def plant(stage: Wired) -> None:
-        read = np.floor(np.arange(TICKS) * rate + 1e-9)
-        index = np.searchsorted(read, read)
-        stage.change_vector(STATE, lambda values, _: values.reshape(EPISODES, TICKS, 6)[:, index].reshape(-1, 6))
-        stage.take_statistics()
-
-    return plant
-
-
-@pytest.mark.parametrize(
-    ("plant", "rule", "words"),
-    [
-        (repeat_first_episode((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, also 2 more episodes"),
-        (repeat_first_episode((4,)), "data-copy", "Episode 4 is episode 0 again"),
-        (lower_state_rate(0.5), "data-repeats", "changes at 15 Hz, and the data set says 30 Hz"),
-        (lower_state_rate(0.75), "data-repeats", "changes at 22.5 Hz"),
-    ],
-)
-def test_episodes_twice_and_a_loop_that_was_slower_are_named(plant: Plant, rule: str, words: str, stage: Wired):
-    plant(stage)
-    serious = findings_by_rule(stage)
-    assert set(serious) == {rule}
-    assert words in serious[rule].title
-    assert serious[rule].why
-    assert serious[rule].do
-
-
-@pytest.mark.parametrize("grain", [0.088, 1.0])
-def test_a_sensor_that_rounds_and_commands_that_jump_are_no_slow_loop(grain: float, stage: Wired):
-    """Numbers of a slow motion stand where the sensor rounds them; keys that are pressed now and then hold theirs."""
-    both(stage, lambda values, _: np.round(np.clip(values, -9, 9) / grain) * grain)
-    stage.take_statistics()
-    assert "data-repeats" not in findings_by_rule(stage)
 
 
 def picture(number: int, change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:

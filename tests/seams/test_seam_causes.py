@@ -43,7 +43,6 @@ def test_policies_that_remember_their_calls_are_not_judged(name):
 
 def test_runs_without_jumps_are_not_split_and_a_policy_that_fails_is_a_line(monkeypatch):
     assert planted.judge(PLANTS["no cause"], seed=3) == (False, None)
-    assert not report.sections(None)
     monkeypatch.setattr(look.answers, "predict", lambda *_: {}["token"])
     (section,) = report.sections(planted.judge(PLANTS[STRONG[0]], seed=3)[1])
     assert "KeyError: 'token'" in section.text[0]

@@ -16,9 +16,9 @@ from support.suite import warm
 
 from strobe.core.errors import UserError
 from strobe.lerobot.quiet import priority_restored
-from strobe.simulators import scripted_metaworld
+from strobe.simulators import scripted
 from strobe.simulators.recorder import Scripted, write
-from strobe.simulators.scripted_pusht import record_pusht
+from strobe.simulators.scripted import record_pusht
 
 # Looked for without importing it: MuJoCo must not be loaded before Strobe has said how it is to render.
 renders = pytest.mark.skipif(
@@ -57,7 +57,7 @@ def load(root: Path):
 @pytest.fixture(scope="module")
 def metaworld(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("metaworld") / "reach"
-    return scripted_metaworld.record_metaworld(root, 1, FRAMES, image=IMAGE, seed=SEED)
+    return scripted.record_metaworld(root, 1, FRAMES, image=IMAGE, seed=SEED)
 
 
 @pytest.mark.slow("whole episodes in MetaWorld")
@@ -79,13 +79,13 @@ def test_a_metaworld_recording_loads_in_lerobot(metaworld: Path) -> None:
 @renders
 def test_its_actions_are_the_experts_and_lead_to_its_states(metaworld: Path) -> None:
     frames: Any = load(metaworld).hf_dataset.with_format("numpy")
-    world = scripted_metaworld.open_metaworld("metaworld-reach-v3", ["corner2"], 16)
+    world = scripted.open_metaworld("metaworld-reach-v3", ["corner2"], 16)
     raw = world.reset(SEED)
     for frame in frames:
         assert frame["observation.state"] == pytest.approx(raw[:4], abs=1e-6)
         still: Any = Still()
-        wanted = scripted_metaworld._act(world.expert, raw, still)
-        assert frame["action"] == pytest.approx(wanted, abs=5 * scripted_metaworld._NOISE)
+        wanted = scripted._act(world.expert, raw, still)
+        assert frame["action"] == pytest.approx(wanted, abs=5 * scripted._NOISE)
         assert frame["action"][3] == wanted[3]
         raw, *_ = world.env.step(frame["action"])
     world.close()
@@ -93,7 +93,7 @@ def test_its_actions_are_the_experts_and_lead_to_its_states(metaworld: Path) -> 
 
 @renders
 def test_its_images_are_what_lerobots_environment_shows() -> None:
-    world = scripted_metaworld.open_metaworld("reach-v3", ["corner2"], 480)
+    world = scripted.open_metaworld("reach-v3", ["corner2"], 480)
     from lerobot.envs.metaworld import MetaworldEnv
 
     theirs = MetaworldEnv("reach-v3", obs_type="pixels_agent_pos")
@@ -117,7 +117,7 @@ def test_its_images_are_what_lerobots_environment_shows() -> None:
 )
 def test_a_mistake_in_metaworld_is_one_clear_line(options, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        scripted_metaworld.record_metaworld(tmp_path / "new", scene=scripted_metaworld.Scene(**options))
+        scripted.record_metaworld(tmp_path / "new", scene=scripted.Scene(**options))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -128,7 +128,7 @@ def test_without_opengl_the_package_to_install_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes.util, "find_library", lambda _: None)
     with pytest.raises(UserError, match=r"libosmesa6.*MUJOCO_GL=osmesa"):
-        scripted_metaworld.record_metaworld(tmp_path / "new")
+        scripted.record_metaworld(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,7 +150,7 @@ def test_without_metaworld_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("MUJOCO_GL", os.environ.get("MUJOCO_GL", "osmesa"))
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(UserError, match=r"pip install 'strobe-lab\[metaworld\]'"):
-        scripted_metaworld.record_metaworld(tmp_path / "new")
+        scripted.record_metaworld(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
 

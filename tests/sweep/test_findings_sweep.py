@@ -47,7 +47,7 @@ def test_what_is_found() -> None:
         "cells-failed": {"two of three": ("cells-failed", make_sweep(cell(8, 100), cell(16, None), cell(32, None)))},
         "repeats-differ": {
             "12 % apart": ("repeats-differ", make_sweep(*apart)),
-            "1 % apart": ("", make_sweep(*alike)),
+            "1 % apart": ("", make_sweep(*alike))
         },
         ".*": {"one cell": ("", make_sweep(cell(8, 100)))},
     })  # fmt: skip

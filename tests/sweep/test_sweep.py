@@ -6,13 +6,7 @@ import re
 
 import pytest
 from support.checks.approval import approve_cases
-from support.checks.renderings import (
-    answer_text,
-    console_text,
-    count_plots,
-    root,
-    whole,
-)
+from support.checks.renderings import answer_text, console_text, count_plots, root, whole
 from support.examples import sweeps as examples
 from support.suite.browser import Browse
 
@@ -33,10 +27,7 @@ def test_it_is_shown_as_it_was_approved():
     interrupted, second = examples.line(status="interrupted"), examples.line(chain=True)
     interrupted.cells[2].status, interrupted.cells[2].rows = "not run", []
     second.cells[0].status, second.cells[0].reason = "timed out", "no result within 9 s"
-    said = {
-        "all crashed alike": crashed_sweep("signal 11", "signal 11", "signal 11"),
-        "interrupted": interrupted,
-    }
+    said = {"all crashed alike": crashed_sweep("signal 11", "signal 11", "signal 11"), "interrupted": interrupted}
     shown = {
         "a question and failures": examples.square(),
         "without a question": examples.line(),

@@ -39,7 +39,7 @@ from strobe.train.summary import section_price_ms
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    from strobe.simulators.scripted_pusht import record_pusht
+    from strobe.simulators.scripted import record_pusht
 
     return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=96)
 

@@ -22,7 +22,7 @@ from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE
 from strobe.core.errors import UserError
 from strobe.lerobot.envs.environments import choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write
-from strobe.simulators.scripted_metaworld import expert_action, lerobot_metaworld
+from strobe.simulators.scripted import expert_action, lerobot_metaworld
 
 TASK = "button-press-topdown-v3"
 FPS = 80
@@ -129,7 +129,7 @@ def record_states(
     ``observation.environment_state`` (``read.columns`` of MetaWorld's 39 numbers) and ``action`` (4,), what the expert
     wants there. What is executed has noise on the hand's velocity, so that the expert is seen to correct errors.
 
-    Raises UserError, see `strobe.simulators.scripted_metaworld.record_metaworld`.
+    Raises UserError, see `strobe.simulators.scripted.record_metaworld`.
     """
     return write(root, partial(_start, read, seed), episodes, frames, fps, seed=seed, progress=progress)
 

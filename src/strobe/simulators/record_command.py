@@ -124,7 +124,7 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
     if config.env == "pusht":
         if _size(config.image) != (width, width):
             raise UserError(f"--image={config.image}: PushT's image is square: give one number, such as 96")
-        from strobe.simulators.scripted_pusht import record_pusht
+        from strobe.simulators.scripted import record_pusht
 
         return record_pusht
     from functools import partial
@@ -134,7 +134,7 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
 
         return partial(metaworld_state.record_states, read=metaworld_state.Read(config.task or metaworld_state.TASK))
 
-    from strobe.simulators.scripted_metaworld import CAMERAS, TASK, Scene, record_metaworld
+    from strobe.simulators.scripted import CAMERAS, TASK, Scene, record_metaworld
 
     cameras = CAMERAS if config.cameras is None else [name for name in config.cameras.split(",") if name]
     return partial(record_metaworld, scene=Scene(config.task or TASK, cameras, width))

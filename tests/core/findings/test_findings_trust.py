@@ -69,7 +69,7 @@ def test_what_is_found() -> None:
         },
         "stand-ins": {
             "a stand-in": ("stand-ins", result(stand_ins=["a tokenizer"])),
-            "no stand-in": ("", result()),
+            "no stand-in": ("", result())
         },
     })  # fmt: skip
 

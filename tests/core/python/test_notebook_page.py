@@ -26,7 +26,7 @@ class Tags(html.parser.HTMLParser):
 
 
 ALLOWED = {
-    "div", "p", "b", "ul", "li", "br", "table", "thead", "tbody", "tr", "th", "td",
+    "div", "p", "b", "ul", "li", "br", "table", "thead", "tbody", "tr", "th", "td"
 }  # fmt: skip
 
 

@@ -18,6 +18,8 @@ import msgpack
 import numpy as np
 import zmq
 
+from support.servers import Break
+
 Answer = Callable[[dict[str, Any], int], Any]  # of an observation and its number, from 1
 Generation = Literal["N1.5", "N1.6", "later"]
 STEPS = {"video": [0], "state": [0], "action": list(range(10)), "language": [0]}
@@ -30,10 +32,6 @@ def actions(chunk: int = 10) -> dict[str, np.ndarray]:
         "arm": np.linspace(-1, 1, chunk * 6, dtype=np.float32).reshape(1, chunk, 6),
         "gripper": np.zeros((1, chunk, 1), np.float32),
     }
-
-
-class Break(Exception):  # noqa: N818  # it is no error: the server ends as a killed one does
-    """The server ends in the middle of a call."""
 
 
 @dataclass

@@ -18,6 +18,8 @@ import grpc
 import torch
 from lerobot.transport import services_pb2, services_pb2_grpc
 
+from support.servers import Break
+
 Answer = Callable[[dict[str, Any], int], torch.Tensor | bytes]  # of an observation and its number, from 1
 
 
@@ -27,10 +29,6 @@ messages: Any = services_pb2  # its classes are made as it is imported
 def actions(chunk: int = 10, dim: int = 6) -> torch.Tensor:
     """Return a chunk of actions, of shape (1, chunk, dim)."""
     return torch.linspace(-1, 1, chunk * dim).reshape(1, chunk, dim)
-
-
-class Break(Exception):  # noqa: N818  # it is no error: the server ends as a killed one does
-    """The server ends in the middle of a call."""
 
 
 @dataclass

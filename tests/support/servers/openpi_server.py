@@ -21,6 +21,8 @@ import numpy as np
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
+from support.servers import Break
+
 Answer = Callable[[dict[str, Any], int], dict[str, Any] | bytes | str]  # of an observation and its number, from 1
 
 TRACEBACK = """Traceback (most recent call last):
@@ -63,10 +65,6 @@ class Policy:
     max_size: int | None = None
     metadata: dict[str, Any] | bytes | str | None = field(default_factory=lambda: {"robot": "stand-in"})
     seen: list[dict[str, Any]] = field(default_factory=list)
-
-
-class Break(Exception):  # noqa: N818  # it is no error: the server ends the connection as a killed one does
-    """The connection ends in the middle of an answer."""
 
 
 @contextmanager
