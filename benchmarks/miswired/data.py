@@ -49,6 +49,8 @@ class World:
 
 def _pusht(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
 
+    from strobe.simulators.scripted import _start_pusht
+
     top, hand = PUSHT.cameras
     scripted = _start_pusht(SIZE, ticks, seed)
     for episode in range(episodes):
