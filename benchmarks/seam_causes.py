@@ -38,6 +38,8 @@ from common.shared import finish
 from rich.console import Console
 from rich.table import Table
 
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.finding import Finding
 from strobe.core.results.subject import SubjectInfo
 from strobe.loops.header import Header
 from strobe.loops.measure.rollout import seams
@@ -47,6 +49,7 @@ from strobe.loops.results.rollout import SEAM_JUMP, EngineName
 from strobe.loops.virtual_rollout import Beat, EngineInputs, Setting
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.seams.look import split_seams
+from strobe.seams.report import seam_cause
 from strobe.seams.results import SeamCauses
 from strobe.seams.split import find_seams
 from strobe_servos.servo import Motion
@@ -216,6 +219,11 @@ def judge(plant: Plant, seed: int) -> tuple[bool, SeamCauses | None]:
     return True, split_seams(run, find_seams(record), inputs, list(arm.seen), told)
 
 
+def find(causes: SeamCauses | None) -> list[Finding]:
+    """Return what `strobe replay` finds."""
+    return list(seam_cause(SimpleNamespace(causes=causes), Thresholds()))  # type: ignore[arg-type]
+
+
 class _Plain:
     """A processor that changes nothing."""
 
@@ -243,7 +251,7 @@ def main() -> None:
         for seed in range(runs):
             jumps, causes = judge(plant, seed)
             jumped += jumps
-            named = causes.main_cause if causes is not None else None
+            named = causes.main_cause if causes is not None and find(causes) else None
             right += named is not None and named.name in plant.causes
             wrong += named is not None and named.name not in plant.causes
             silent += jumps and named is None

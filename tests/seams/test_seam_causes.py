@@ -21,14 +21,14 @@ REMEDIES = {"noise": "same noise", "arm": "aligned", "count": "counted"}
 def test_the_cause_is_named_and_its_remedy_leaves_less(name):
     (cause,) = PLANTS[name].causes
     jumps, causes = planted.judge(PLANTS[name], seed=3)
-    (finding,) = report.findings(causes)
+    (finding,) = planted.find(causes)
     assert jumps
     assert report.LABELS[cause] in finding.title
     assert sum(each.share for each in causes.causes) == pytest.approx(1, abs=1e-6)
     left = {each.name: each.jump for each in causes.remedies}
     assert left[REMEDIES.get(cause, "none")] <= left["none"] * (0.5 if cause in REMEDIES else 1)
     for guided, can_rtc in ((True, True), (False, True), (False, False)):
-        (finding,) = report.findings(causes.model_copy(update={"guided": guided, "can_rtc": can_rtc}))
+        (finding,) = planted.find(causes.model_copy(update={"guided": guided, "can_rtc": can_rtc}))
         assert "--inference.type=rtc" not in finding.do or (can_rtc and not guided)
         assert "execution_horizon" not in finding.do or guided
 
@@ -38,7 +38,7 @@ def test_policies_that_remember_their_calls_are_not_judged(name):
     jumps, causes = planted.judge(PLANTS[name], seed=3)
     assert jumps
     assert "remembers" in causes.not_judged
-    assert not list(report.findings(causes))
+    assert planted.find(causes) == []
 
 
 def test_runs_without_jumps_are_not_split_and_a_policy_that_fails_is_a_line(monkeypatch):

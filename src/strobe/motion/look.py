@@ -87,7 +87,8 @@ class Look:
         size += f"{100 * share:.0f} % of {'the' if camera is None else 'their'} rows."
         if whole:
             size = f"That is {'each of the episodes' if len(some) > 1 else 'the only episode'}{behind}."
-        out = tuple(numbers) if leave_out and not whole and len(some) == len(rows) else ()
+        few = 2 * len(numbers) <= len(some) == len(rows)  # no advice costs most of a set
+        out = tuple(numbers) if leave_out and not whole and few else ()
         advice = units.capital(ways(Fault("motion", title, do, out), list(rows)))
         return Oddity(
             title=title, found=f"{found} {size}", do=f"{advice}.", episodes=numbers, share=share, joints=list(joints),

@@ -8,7 +8,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding, warning
 from strobe.replay.results import Replayed, ReplayResult, figure_words, starved_chance_text
 from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged_recording
-from strobe.seams import report as seams
+from strobe.seams.report import seam_cause
 
 
 def lost_events(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
@@ -106,11 +106,6 @@ def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def cause(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
-    """The cause of most of the jumps between chunks."""
-    return seams.findings(result.causes)
-
-
 def _starves(column: Replayed, thresholds: Thresholds) -> bool:
     if column.queue.first_action_ms is None:
         return True
@@ -129,4 +124,4 @@ def _range(column: Replayed, name: str) -> str:
     return text
 
 
-RULES = (lost_events, differs, threshold, changes, delay, cause)
+RULES = (lost_events, differs, threshold, changes, delay, seam_cause)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strobe.core.findings.thresholds import Thresholds
 from strobe.core.report.document import Columns, Section, figure, listing, words
+from strobe.core.results.answer import Answer
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding, warning
 from strobe.core.results.numerals import format_fixed
@@ -69,8 +71,9 @@ def sections(causes: SeamCauses | None) -> list[Section]:
     return listing("causes", TITLE, causes.causes, COLUMNS, text)
 
 
-def findings(causes: SeamCauses | None) -> Iterator[Finding]:
-    """Yield the cause of most of the jumps, where the interval shows it."""
+def seam_cause(result: Answer, _: Thresholds) -> Iterator[Finding]:
+    """The cause of most of the jumps between chunks, where the interval shows it."""
+    causes: SeamCauses | None = getattr(result, "causes", None)
     cause = causes.main_cause if causes is not None else None
     if causes is None or cause is None:
         return
@@ -81,8 +84,7 @@ def findings(causes: SeamCauses | None) -> Iterator[Finding]:
         "arm": "goes away if the policy is given the last command in place of the arm's position." + _lag_text(causes),
         "count": f"is the engine's count: a chunk begins {causes.miscounted or 0:+.0f} actions from the next one to "
         "execute (median).",
-        "step": "",
-    }[cause.name]
+    }.get(cause.name, "")
     more = ", more than all since another cause makes them smaller," if cause.share > 1.05 else ""
     seen = f"Of the jumps at {causes.seams} seams, {_share(cause)}{more} {seen}"
     jumps = {each.name: each.jump for each in causes.remedies}

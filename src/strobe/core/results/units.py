@@ -26,8 +26,8 @@ def plain(text: str) -> str:
 
 
 def capital(text: str) -> str:
-    """Return ``text`` with a capital letter at its start."""
-    return f"{text[:1].upper()}{text[1:]}"
+    """Return ``text`` with a capital letter at its start; a command keeps its own."""
+    return text if text.startswith("strobe ") else f"{text[:1].upper()}{text[1:]}"
 
 
 def plural(count: int) -> str:
