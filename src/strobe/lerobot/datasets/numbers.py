@@ -187,7 +187,7 @@ def repeats(name: str, values: np.ndarray, bounds: Sequence[tuple[int, int]]) ->
         apart = np.diff(at)
         own = apart[fast[1:] & fast[:-1] & (apart <= HELD) & (np.diff(episode[at]) == 0)]
         least = int(own.mean()) if len(own) else 0
-        if len(own) >= FEWEST and np.isin(own, (least, least + 1)).mean() >= REGULAR:
+        if len(own) >= FEWEST and ((own == least) | (own == least + 1)).mean() >= REGULAR:
             ticks.append(float(own.mean()))
     return Repeats(name=name, ticks=float(np.median(ticks)), joints=len(ticks)) if ticks else None
 
