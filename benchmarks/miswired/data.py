@@ -162,7 +162,6 @@ def rewrite_vectors(root: Path, source: Path, episodes: Sequence[Ticks]) -> Path
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
-    from lerobot.datasets.compute_stats import get_feature_stats
 
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(source, root)
@@ -181,8 +180,22 @@ def rewrite_vectors(root: Path, source: Path, episodes: Sequence[Ticks]) -> Path
     statistics = root / "meta" / "stats.json"
     content = json.loads(statistics.read_text())
     for key, values in vectors.items():
-        content[key] = {
-            name: value.tolist() for name, value in get_feature_stats(values, axis=0, keepdims=False).items()
-        }
+        content[key] = _describe(values)
     statistics.write_text(json.dumps(content))
+    for file in sorted((root / "meta" / "episodes").rglob("*.parquet")):
+        table = parquet.read_table(file)
+        numbers = table.column("episode_index").to_pylist()
+        for key in vectors:
+            own = [_describe(np.asarray(episodes[number][key], np.float32)) for number in numbers]
+            for name in own[0]:
+                column = table.schema.get_field_index(f"stats/{key}/{name}")
+                kind = table.schema.field(column)
+                table = table.set_column(column, kind, pa.array([each[name] for each in own], kind.type))
+        parquet.write_table(table, file)
     return root
+
+
+def _describe(values: np.ndarray) -> dict[str, list[float]]:
+    from lerobot.datasets.compute_stats import get_feature_stats
+
+    return {name: value.tolist() for name, value in get_feature_stats(values, axis=0, keepdims=False).items()}

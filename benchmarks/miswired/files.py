@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from miswired.case import Case, Plant, Stage, apply_policy_flag, apply_rename_map, flag, use_fixed_copy
 from miswired.data import ACTION, METAWORLD, STATE
 from miswired.plants import FRAMES, LOOKED_AT
-from miswired.training import ACT, DIFFUSION
+from miswired.training import ACT, DIFFUSION, save_random
 
 from strobe.core.results.finding import Finding
 from strobe.preflight.wiring.robot import Connected
@@ -194,9 +195,9 @@ def _fps(finding: Finding, case: Case, stage: Stage) -> Case:
 
 
 def _recorded_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
-    """Let the data name its joints in the order that the finding has, and the policy have this data's statistics.
+    """Let the data name its joints in the order that the finding has, and a policy be made for this data.
 
-    It is trained on it otherwise no more than it was: what is read does not depend on its weights.
+    It is not trained: what is read does not depend on its weights.
     """
     order = (finding.do or "").rpartition(": ")[2].rstrip(".").split(", ")
 
@@ -209,7 +210,9 @@ def _recorded_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
         [ticks | {ACTION: ticks[ACTION][:, places]} for ticks in stage.episodes], "data-in-order"
     )
     _json(data / "meta" / "info.json", reorder_action_names)
-    return use_fixed_copy(finding, replace(case, data=data), stage)
+    folder = stage.work / "policy-in-order"
+    shutil.rmtree(folder, ignore_errors=True)
+    return replace(case, data=data, policy=save_random(ACT, data, folder, 0))
 
 
 def _named_in_order(finding: Finding, case: Case, stage: Stage) -> Case:

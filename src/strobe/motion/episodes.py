@@ -130,11 +130,10 @@ def _measure_episode(
     moves = (np.ptp(action, axis=0) > MOVES * reach) | (np.ptp(state, axis=0) > MOVES * reach)
     if not moves.any():
         return
-    lags = range(-latest, latest + 1)
     matches = _correlate_over_lags(ahead, behind, latest)
     score = np.abs(matches[:, moves]).mean(axis=1)
     peak = int(np.argmax(score))
-    lag = lags[peak]
+    lag = peak - latest
     found.lag[at], found.sure[at] = interpolate_peak(score, peak) - latest, score[peak]
     first = max(0, peak - 2)
     near = matches[first : peak + 3]
@@ -146,13 +145,15 @@ def _measure_episode(
     found.cross[at] = np.where(moves[:, None] & moves, _cross(one, two), np.nan)
     found.ratio[at] = _median_ratio(one, two, 0.2 * STEP_S * reach)
     centred = action[:-far] - action[:-far].mean(axis=0)
-    found.velocity[at] = np.abs(np.stack([_correlate(*shift_rows(centred, behind, one)) for one in (0, 1, 2)])).max(
-        axis=0
-    )
+    found.velocity[at] = np.max(np.abs([_correlate(*shift_rows(centred, behind, one)) for one in (0, 1, 2)]), axis=0)
     early, late = shift_rows(action, state, lag)
     spread = early.std(axis=0), late.std(axis=0)
     found.levels[at] = np.where(moves, _correlate(early - early.mean(axis=0), late - late.mean(axis=0)), np.nan)
     found.slope[at] = np.where(moves & (spread[0] > 1e-9 * reach), spread[1] / np.maximum(spread[0], 1e-12), np.nan)
+    # A servo that is φ behind a swinging command (first order) reaches cos φ of it: that is no other scale.
+    swing = np.sqrt((np.diff(early, axis=0) ** 2).mean(axis=0)) / np.maximum(spread[0], 1e-12)  # radians a tick
+    for each in (found.slope[at], found.ratio[at]):
+        np.copyto(each, np.minimum(1.0, each / np.cos(np.clip(swing * lag, 0, 1.3))), where=each < 1)
     found.low[at], found.high[at] = np.quantile(late - early, ENDS, axis=0)
     _measure_rests(found, at, action, state, reach, max(3, round(REST_S * fps)))
 

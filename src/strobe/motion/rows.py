@@ -166,9 +166,7 @@ def impossible_speeds(look: Look) -> Iterator[Oddity]:
 
 def held_values(look: Look) -> Iterator[Oddity]:
     """Episodes of which a vector has new values more seldom than the others have."""
-    for vector in (ACTION, STATE):
-        if vector not in look.columns:
-            continue
+    for vector in (name for name in (ACTION, STATE) if name in look.columns):
         parts = (look.series.vectors[vector][start:end] for start, end in look.series.bounds)
         each = (repeats(vector, part, [(0, len(part))]) for part in parts)
         share = np.array([1 - 1 / one.ticks if one is not None else np.nan for one in each])
