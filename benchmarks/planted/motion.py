@@ -193,6 +193,16 @@ def _fast_wrist(made: Made) -> Made:
     return made.note_means()
 
 
+def _swing(made: Made) -> Made:
+    """In a third of the episodes the lift swings faster than its servo follows, as a hand does that wipes."""
+    random = np.random.default_rng(len(made.action[0]))
+    for at in range(0, len(made.action), 3):
+        swing = np.sin(np.arange(len(made.action[at])) * random.uniform(0.24, 0.3))
+        made.action[at][:, 1] = made.action[at][0, 1] + 0.04 * made.robot.turn * swing
+        made.state[at] = follow(made.robot, made.action[at].astype(float), random)
+    return made.note_means()
+
+
 def _limit_lift(made: Made) -> Made:
     stop = float(np.quantile(np.concatenate(made.state)[:, 1], 0.8))
     return replace(made, state=[_limit(one, stop) for one in made.state]).note_means()
@@ -224,6 +234,7 @@ SOUND: dict[str, tuple[Callable[[Robot], Robot], Callable[[Made], Made]]] = {
     "gravity": (lambda robot: replace(robot, sag=2.0), _slow_arm),
     "slow to follow": (lambda robot: replace(robot, follow=0.15, delay=3), _slow_arm),
     "fast motions": (lambda robot: replace(robot, speed=2.0), _slow_arm),
+    "swings": (lambda robot: replace(robot, follow=0.25, delay=0), _swing),
     "deltas": (lambda robot: robot, _deltas),
     "speeds to a goal": (lambda robot: robot, _speeds_to_a_goal),
     "bimanual": (lambda robot: robot, _bimanual),
