@@ -117,19 +117,6 @@ def _state_twice(folder: Path) -> None:
     _json(folder / "policy_preprocessor.json", duplicate_normalizer)
 
 
-def _set_state_identity(finding: Finding, case: Case, stage: Stage) -> Case:
-    """Set STATE to IDENTITY in the norm_map of a normaliser, as the finding says."""
-
-    def set_state_identity(processor: dict[str, Any]) -> dict[str, Any]:
-        step = next(step for step in processor["steps"] if "norm_map" in (step.get("config") or {}))
-        step["config"]["norm_map"]["STATE"] = "IDENTITY"
-        return processor
-
-    if '"STATE": "IDENTITY"' in (finding.do or ""):
-        _json(case.policy / "policy_preprocessor.json", set_state_identity)
-    return case
-
-
 def _byte_image_statistics(stats: Tensors) -> Tensors:
     """Return statistics of images of 0 to 255."""
     images = [key for key in stats if key.startswith("observation.images") and stats[key].dtype.kind == "f"]
@@ -137,7 +124,8 @@ def _byte_image_statistics(stats: Tensors) -> Tensors:
 
 
 def _processors_of_the_training(finding: Finding, case: Case, stage: Stage) -> Case:
-    return replace(case, policy=stage.policy) if "another training's" in (finding.do or "") else case
+    named = any(words in (finding.do or "") for words in ("another training", "training run's checkpoint"))
+    return replace(case, policy=stage.policy) if named else case
 
 
 def _sensible_rename(finding: Finding, case: Case, stage: Stage) -> Case:
@@ -241,7 +229,7 @@ IN_FILES: Sequence[Plant] = (
     _file("field of another LeRobot", "fields-unknown", _config(no_such_field=1), use_fixed_copy),
     _file("more executed than predicted", "chunk-short", _config(n_action_steps=17),
           lambda finding, case, stage: apply_policy_flag(finding, case, "n_action_steps"), "n_action_steps"),
-    _file("state normalised twice", "wired-otherwise-statistics", _state_twice, _set_state_identity, "IDENTITY",
+    _file("state normalised twice", "processors-differ", _state_twice, _processors_of_the_training, "training run's",
           frames=FRAMES),
     _file("image statistics of 0 to 255", "wired-otherwise-image-range", _statistics(_byte_image_statistics),
           _processors_of_the_training, "0 to 255", frames=FRAMES, policy=DIFFUSER),

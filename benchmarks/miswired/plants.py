@@ -150,7 +150,11 @@ def _bgr(policy: tuple[str, World]) -> Plant:
 
 def _record_again(finding: Finding, world: World) -> Change:
     """Record again at the rate that a finding names: the sound recording, at twice the planted one's rate."""
-    return dict if "twice this data's" in (finding.do or "") else lambda ticks: {k: v[::2] for k, v in ticks.items()}
+    return (
+        dict
+        if "twice the rate of this data" in (finding.do or "")
+        else lambda ticks: {k: v[::2] for k, v in ticks.items()}
+    )
 
 
 ARM: tuple[str, World] = (ACT, METAWORLD)
