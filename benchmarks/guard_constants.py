@@ -46,6 +46,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from strobe.core.measure.agreement import agree
+from strobe.core.studies.shared.progress import Silent
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
@@ -344,11 +345,8 @@ def play(subject: PolicySubject, changes: list[Variant], rows: list[Row], task: 
         episodes.close()
 
 
-class Unwatched:
+class Unwatched(Silent):
     """Nobody who watches single episodes."""
-
-    def progress(self, progress: Any) -> None:
-        pass
 
     def say(self, line: str) -> None:
         pass
