@@ -52,7 +52,7 @@ Episode = dict[str, np.ndarray]  # feature → (ticks, …)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said.
+    """The text of a command.
 
     Args:
         rules, titles: of the warnings, the first first.

@@ -46,23 +46,17 @@ def split_seams(
     kept = set(observed)
     usable = [seam for seam in seams if {seam.old_at, seam.new_at} <= kept]
     chosen = [usable[place] for place in np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(int)]
-    result = SeamCauses(
-        seams=len(chosen),
-        left_out=len(seams) - len(usable),
-        guided=run.setting.engine == "rtc",
-        can_rtc=run.header.can_rtc,
-    )
+    guided, can_rtc, left_out = run.setting.engine == "rtc", run.header.can_rtc, len(seams) - len(usable)
+    result = SeamCauses(seams=len(chosen), left_out=left_out, guided=guided, can_rtc=can_rtc)
     if len(chosen) < FEWEST:
         result.not_judged = f"{len(chosen)} seams have the observations of both chunks, and a cause needs {FEWEST}"
         return result
     steps = np.array([joint.step.p95 for joint in joints])
-    asked, ticks = Chunks(inputs, run.setting.engine == "rtc", DRAWS), _Ticks(run)
+    asked, ticks = Chunks(inputs, guided, DRAWS), _Ticks(run)
     parts: list[Parts] = []
     try:
         if asked.find_noise(ticks.moments(chosen[0].old_at, asked.ticks)) is None:
-            result.not_judged = (
-                "two calls on one observation differ, though their noise is the same: the policy remembers"
-            )
+            result.not_judged = "two calls on one observation differ with the same noise too: the policy remembers"
             return result
         for done, seam in enumerate(chosen):
             tell(done, len(chosen))
@@ -74,23 +68,30 @@ def split_seams(
         result.not_judged = legible(f"a call of the policy failed with {type(error).__name__}: {error}")
         return result
     result.seams, result.draws = len(parts), asked.draws
-    if not result.guided and not repeats_run(parts, steps):
+    if not guided and not repeats_run(parts, steps):
         result.not_judged = (
             "the recorded actions differ from the policy's on the recorded observations by more than its noise "
             "explains: the policy remembers earlier calls, or another policy ran"
         )
         return result
+    _describe(result, chosen[: len(parts)], parts, ticks, joints)
+    return result
+
+
+def _describe(
+    result: SeamCauses, seams: Sequence[Seam], parts: Sequence[Parts], ticks: _Ticks, joints: Sequence[JointSeam]
+) -> None:
+    """Fill in what the ``parts`` of ``seams`` tell."""
+    steps = np.array([joint.step.p95 for joint in joints])
     result.causes = shares(parts, steps, np.random.default_rng(0))
     result.remedies = remedies(parts, steps)
     result.back, result.off = directions(parts, steps)
-    done = chosen[: len(parts)]
-    result.age_s = float(np.median([seam.new_at - seam.old_at for seam in done])) / 1e9
-    result.miscounted = float(np.median([seam.begun - seam.executed for seam in done]))
-    away = ticks.measure_lag([seam.new_at for seam in done])
+    result.age_s = float(np.median([seam.new_at - seam.old_at for seam in seams])) / 1e9
+    result.miscounted = float(np.median([seam.begun - seam.executed for seam in seams]))
+    away = ticks.measure_lag([seam.new_at for seam in seams])
     if away is not None:
         worst = int(np.argmax(np.divide(away, steps, out=np.zeros_like(away), where=steps > 0)))
         result.behind, result.behind_joint = float(away[worst]), joints[worst].joint
-    return result
 
 
 def _split(seam: Seam, asked: Chunks, ticks: _Ticks, steps: Array) -> Parts:

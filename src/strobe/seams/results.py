@@ -15,7 +15,7 @@ NAMED = 0.5  # share of the jumps from which on a cause is named
 
 
 class Cause(Data):
-    """What one cause has of all jumps.
+    """One cause of the jumps, and its share of all of them.
 
     The shares of all causes sum to 1. One below 0 makes the jumps smaller.
     """

@@ -45,12 +45,14 @@ def _guess_device(kind: str) -> tuple[bool | None, str]:
     system = platform.system()
     if kind == "mps" and system != "Darwin":
         return False, "only macOS has it"
-    if kind != "mps" and system == "Darwin":
-        return False, "macOS does not support it"
-    with suppress(PackageNotFoundError):
-        if version("torch").endswith("+cpu"):
-            return False, "the installed torch is a build for the CPU"
-    driver = {"cuda": ("nvidia*", "nvhost*", "dxg", "kfd"), "xpu": ("dri", "dxg")}.get(kind, ())
-    if driver and system == "Linux" and not any(True for name in driver for _ in _DEV.glob(name)):
-        return False, "/dev has no file of its driver"
+    # The files that drivers make: NVIDIA's, that of its Jetson boards, Windows' in WSL, AMD's (torch calls those cuda).
+    cuda, xpu = ("nvidia*", "nvhost*", "nvmap", "nvgpu*", "dxg", "kfd"), ("dri", "dxg")
+    if driver := {"cuda": cuda, "xpu": xpu}.get(kind):  # of another kind nothing is known
+        if system == "Darwin":
+            return False, "macOS does not support it"
+        with suppress(PackageNotFoundError):
+            if version("torch").endswith("+cpu"):
+                return False, "the installed torch is a build for the CPU"
+        if system == "Linux" and not any(True for name in driver for _ in _DEV.glob(name)):
+            return False, "/dev has no file of its driver"
     return None, "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"
