@@ -44,16 +44,12 @@ def pusht(folder: Path) -> Looked:
     return record(made.PUSHT, folder)
 
 
-def check(world: Any, plant: Any, looked: Looked) -> None:
-    named = made.judge_plant(world, plant, *looked)
-    assert bool(named) == bool(plant.kinds)
-    assert set(named) <= set(plant.kinds)
-
-
 @pytest.mark.slow("the first of them records the set and plays it in the simulator", each_change=True)
 @pytest.mark.parametrize("plant", [*made.twins(made.PUSHT), *made.plants(made.PUSHT)], ids=lambda plant: plant.name)
 def test_in_pusht_the_planted_convention_is_named_and_no_other(plant: Any, pusht: Looked) -> None:
-    check(made.PUSHT, plant, pusht)
+    named = made.judge_plant(made.PUSHT, plant, *pusht)
+    assert bool(named) == bool(plant.kinds)
+    assert set(named) <= set(plant.kinds)
 
 
 def move_arm(actions: np.ndarray, *, absolute: bool = False) -> np.ndarray:

@@ -25,6 +25,7 @@ def test_the_cause_is_named_and_its_remedy_leaves_less(name):
     assert jumps
     assert report.LABELS[cause] in finding.title
     assert sum(each.share for each in causes.causes) == pytest.approx(1, abs=1e-6)
+    assert ("not explained by these calls" in str(report.sections(causes))) == (cause in ("arm", "observation"))
     left = {each.name: each.jump for each in causes.remedies}
     assert left[REMEDIES.get(cause, "none")] <= left["none"] * (0.5 if cause in REMEDIES else 1)
     for guided, can_rtc in ((True, True), (False, True), (False, False)):

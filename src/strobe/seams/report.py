@@ -42,10 +42,10 @@ def _percent(share: float) -> str:
     return format_fixed(100 * share, 0)
 
 
-COLUMNS: Columns[Cause] = [
-    words("Cause", lambda cause: LABELS[cause.name]),
-    figure("Share of the jumps", lambda cause: cause, _share),
-]
+def _columns(causes: SeamCauses) -> Columns[Cause]:
+    rest = "what the guidance of Real-Time Chunking changes" if causes.guided else "not explained by these calls"
+    labels = LABELS | ({"noise": rest} if causes.draws == 1 else {})  # calls that are all alike have no noise
+    return [words("Cause", lambda cause: labels[cause.name]), figure("Share of the jumps", lambda cause: cause, _share)]
 
 
 def sections(causes: SeamCauses | None) -> list[Section]:
@@ -68,7 +68,7 @@ def sections(causes: SeamCauses | None) -> list[Section]:
         text += f" {causes.left_out} more seams have no recorded observation."
     if causes.not_judged is not None:
         return [Section("causes", TITLE, None, [f"Not judged: {causes.not_judged}."])]
-    return listing("causes", TITLE, causes.causes, COLUMNS, text)
+    return listing("causes", TITLE, causes.causes, _columns(causes), text)
 
 
 def seam_cause(result: Answer, _: Thresholds) -> Iterator[Finding]:
