@@ -23,10 +23,9 @@ import numpy as np
 
 from strobe.core.measure.statistics import Array
 from strobe.core.results.data import Interval
-from strobe.loops.measure.rollout import Action, LoopRun
+from strobe.loops.measure.rollout import DRAWS_LEVEL, RESAMPLES, Action, LoopRun, middle
 from strobe.seams.results import FEWEST, Cause, CauseName, Remedy, RemedyName
 
-RESAMPLES, LEVEL = 1000, 0.95
 BACK = 10  # actions of the old chunk that tell which way the path led
 AHEAD = 10  # actions beyond the next one at which an aligned chunk may begin
 
@@ -169,8 +168,8 @@ def shares(parts: Sequence[Parts], steps: Array, rng: np.random.Generator) -> li
         interval = None
         if len(parts) >= FEWEST:
             drawn = along[chosen].sum(-1) / np.maximum(squared[chosen].sum(-1), 1e-30)
-            low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
-            interval = Interval(low=float(low), high=float(high), level=LEVEL)
+            low, high = middle(drawn)
+            interval = Interval(low=low, high=high, level=DRAWS_LEVEL)
         share = float(along.sum() / max(float(squared.sum()), 1e-30))
         causes.append(Cause(name=name, share=share, interval=interval))
     return sorted(causes, key=lambda cause: -cause.share)
