@@ -32,7 +32,8 @@ view, and no threshold was changed for them. One rule was: relative actions were
     python benchmarks/preflight.py --work=FOLDER                 about an hour on one core
     python benchmarks/preflight.py --work=FOLDER --parts=read    a part of it
     python benchmarks/preflight.py --work=FOLDER --quick         no Diffusion, fewer sound looks
-    python benchmarks/preflight.py --episodes=5000               reading that many episodes, in 60 s and 1 GB, alone
+    python benchmarks/preflight.py --episodes=5000               reading that many episodes, in 60 s and 1 GB, alone;
+                                                                 and what the whole command takes (no bar)
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from miswired.files import IN_FILES
 from miswired.lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
 from miswired.plants import IN_DATA
 from miswired.training import ACT, DIFFUSION, save_random, train
-from miswired.truth import BIG_EPISODES, IN_TRUTH, MOST_S, reading_arguments, sound_truth
+from miswired.truth import BIG_EPISODES, BIG_TICKS, IN_TRUTH, MOST_S, reading_arguments, sound_truth
 
 from strobe.preflight.results.wiring import PreflightResult
 
@@ -237,6 +238,7 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="of the whole, such as read,lag; they share --work")
     parser.add_argument("--policies", default=f"{ACT},{DIFFUSION}", help="to train and to look at")
     parser.add_argument("--quick", action="store_true", help="ACTs alone, 8 sound looks")
+    parser.add_argument("--ticks", type=int, default=BIG_TICKS, help="of each of those episodes")
     parser.add_argument("--episodes", type=int, default=0, help="only read a data set of so many: seconds and memory")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
@@ -246,7 +248,7 @@ def main() -> None:
         arguments.looks, arguments.policies = min(arguments.looks, 8), ACT
     if arguments.episodes:
         with tempfile.TemporaryDirectory() as temporary:
-            read = reading_arguments(Path(temporary) / "large", arguments.episodes)
+            read = reading_arguments(Path(temporary) / "large", arguments.episodes, arguments.ticks, command=True)
         fits = read["seconds"] <= MOST_S[arguments.episodes > BIG_EPISODES] and read["peak_gb"] <= 1.0
         finish(read | {"load": round(os.getloadavg()[0], 1)}, holds=fits and not read["said"])
         return

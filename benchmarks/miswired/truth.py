@@ -518,11 +518,18 @@ def sound_truth(stage: Stage, seeds: int) -> Iterator[str]:
             yield from (f"{name}, seed {seed}: {rule}" for rule in {*serious(found), *rules} - {"acts-long-unseen"})
 
 
-def reading_arguments(folder: Path, episodes: int) -> dict[str, Any]:
-    """Return what it takes to read a data set of two cameras, a file for each episode, in a process of its own."""
-    write_large(folder, episodes, BIG_TICKS)
-    read = subprocess.run([sys.executable, str(READER), str(folder)], stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(read.stdout.splitlines()[-1])
+def reading_arguments(folder: Path, episodes: int, ticks: int = BIG_TICKS, *, command: bool = False) -> dict[str, Any]:
+    """Return what it takes to read a data set of two cameras, a file for each episode, in a process of its own.
+
+    With ``command`` also what `strobe preflight` takes, in another one.
+    """
+    write_large(folder, episodes, ticks)
+    found: dict[str, Any] = {}
+    for more in ([], ["--command"])[: 1 + command]:
+        read = subprocess.run([sys.executable, str(READER), str(folder), *more], stdout=subprocess.PIPE, check=True,
+                              text=True)  # fmt: skip
+        found |= json.loads(read.stdout.splitlines()[-1])
+    return found
 
 
 def write_large(root: Path, episodes: int, ticks: int) -> None:
