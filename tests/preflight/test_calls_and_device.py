@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
@@ -134,6 +135,7 @@ def test_a_device_that_is_not_known_is_not_judged(stage: Wired):
         ("Linux", "cuda", ["nvidia0"], "2.9+cpu", False), ("Linux", "xpu", ["dri"], None, None),
         ("Darwin", "cuda", [], "2.9", False), ("Darwin", "mps", [], "2.9", None), ("Linux", "mps", [], "2.9", False),
         ("Windows", "cuda", [], "2.9", None), ("Linux", "cpu", [], None, True), ("Linux", "hpu", [], "2.9", None),
+        ("Linux", "hpu", [], "2.9+cpu", None), ("Darwin", "hpu", [], "2.9", None), ("Linux", "cuda", ["nvmap"], "2.9", None),
     ],
 )  # fmt: skip
 def test_without_torch_only_an_absence_is_known(
@@ -152,3 +154,10 @@ def test_without_torch_only_an_absence_is_known(
     monkeypatch.setattr(device, "_DEV", tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert device.device_here(kind, "config.json").there is there
+
+
+def test_torch_is_not_imported_for_it():
+    code = "import sys; from strobe.preflight.wiring.device import device_here; device_here('cuda', 'x'); "
+    code += "print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -117,10 +117,6 @@ def rename_cameras(names: dict[str, str]) -> Plant:
     return plant
 
 
-def renaming(names: dict[str, str]) -> Plant:
-    return lambda stage: stage.rename.update(names)
-
-
 def add_weight(number: float) -> Plant:
     return lambda stage: stage.change_weights(lambda tensors: tensors | {"more": np.full(4, number, np.float32)})
 
@@ -148,7 +144,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "radians beside a gripper of 0 to 100": (extents(1.6, 98.0), "units-differ"),
     "camera missing": (rename_cameras({WRIST: WRIST}), "camera-missing"),  # lerobot #3181, #2318
     "camera unused": (rename_cameras(FRONT_AND_TOP), "camera-unused"),
-    "rename unknown": (renaming({NOBODY: FRONT}), "rename-unknown"),  # lerobot #1620
+    "rename unknown": (lambda stage: stage.rename.update({NOBODY: FRONT}), "rename-unknown"),  # lerobot #1620
     # of an ACT; lerobot #2918
     "camera cropped": (lambda stage: stage.configure(crop_shape=[16, 16]), "camera-cropped fields-unknown"),
     "camera stretched": (lambda stage: stage.connect(FRONT, shape=[3, 48, 64]), "camera-shape"),  # lerobot #2334

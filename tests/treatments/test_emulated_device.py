@@ -26,10 +26,6 @@ def device() -> Iterator[EmulatedDevice]:
         yield emulated
 
 
-def kinds(device: EmulatedDevice) -> list[str]:
-    return [note.kind for note in device.notes]
-
-
 def test_tensors_are_where_they_were_told_to_be(device):
     for made in (
         torch.zeros(3, device="cuda"),
@@ -96,7 +92,7 @@ def test_what_goes_by_way_of_the_host_is_noted_and_cannot_be_captured(device, ki
     x = torch.ones(3, device="cuda")
     assert not device.notes
     what(x)
-    assert kinds(device) == [kind]
+    assert [note.kind for note in device.notes] == [kind]
     assert "test_emulated_device.py" in next(iter(device.notes)).where
     with pytest.raises(RuntimeError, match=r"when stream is capturing|not permitted in a capture"):
         Graph(device).record(lambda: None, lambda: what(x), CUDA)

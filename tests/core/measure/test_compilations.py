@@ -21,7 +21,6 @@ from strobe.core.kinds import document
 from strobe.core.measure.compilations import CompileLog, CompileWatch, summarize_compilation
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.report import markdown
-from strobe.core.results.measurement import Compilation
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import make_target
@@ -87,10 +86,6 @@ def eager(module: nn.Module, **options: Any) -> Any:
 def broken_down(target: Any, inputs: Any = X) -> Any:
     with torch.no_grad():
         return strobe.breakdown(target, inputs, seconds=0.2, count=False).result
-
-
-def compile_target(target: Any, inputs: Any = X) -> Compilation:
-    return broken_down(target, inputs).measurements[0].compilation
 
 
 @pytest.mark.parametrize(
@@ -187,7 +182,7 @@ def test_what_was_compiled_before_is_not_counted_and_a_reset_loses_nothing() -> 
     step = eager(Branching())
     with torch.no_grad():
         step(X)
-    assert compile_target(step) is None
+    assert broken_down(step).measurements[0].compilation is None
     watch, log = CompileWatch(), CompileLog()
     eager(Reading())(X)
     watch.look(log, 0)
