@@ -135,7 +135,8 @@ def test_a_device_that_is_not_known_is_not_judged(stage: Wired):
         ("Linux", "cuda", ["nvidia0"], "2.9+cpu", False), ("Linux", "xpu", ["dri"], None, None),
         ("Darwin", "cuda", [], "2.9", False), ("Darwin", "mps", [], "2.9", None), ("Linux", "mps", [], "2.9", False),
         ("Windows", "cuda", [], "2.9", None), ("Linux", "cpu", [], None, True), ("Linux", "hpu", [], "2.9", None),
-        ("Linux", "hpu", [], "2.9+cpu", None), ("Darwin", "hpu", [], "2.9", None), ("Linux", "cuda", ["nvmap"], "2.9", None),
+        ("Linux", "hpu", [], "2.9+cpu", None), ("Darwin", "hpu", [], "2.9", None),
+        ("Linux", "cuda", ["nvmap"], "2.9", None),
     ],
 )  # fmt: skip
 def test_without_torch_only_an_absence_is_known(
