@@ -28,12 +28,6 @@ made = load_script("conventions", ROOT / "benchmarks" / "planted")
 Looked = tuple[sides.Side, sides.Side]
 
 
-def record(world: Any, root: Path) -> Looked:
-    world.record(root, 1000)
-    recorded = sides.read_set(root)
-    return recorded, made.look(world, recorded)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("contract") / "pusht"
@@ -41,7 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pusht(folder: Path) -> Looked:
-    return record(made.PUSHT, folder)
+    made.PUSHT.record(folder, 1000)
+    recorded = sides.read_set(folder)
+    return recorded, made.look(made.PUSHT, recorded)
 
 
 @pytest.mark.slow("the first of them records the set and plays it in the simulator", each_change=True)

@@ -43,14 +43,11 @@ def run_comparison(tmp_path: Path, first: Policy, second: Policy, *flags: str) -
     return json.loads(kept.read_text())
 
 
-def shift_actions(seen: dict[str, Any], number: int) -> dict[str, Any]:
-    return {"actions": array(np.linspace(-1, 1, 70).reshape(10, 7) + 0.25)}
-
-
 @pytest.mark.slow("two real servers for as long as a verdict takes", each_change=True)
 def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_path: Path):
     # Two processes need 4 s of taking turns for a verdict on their times.
-    first, second = Policy(infer_s=0.1), Policy(infer_s=0.5, answer=shift_actions)
+    shifted = {"actions": array(np.linspace(-1, 1, 70).reshape(10, 7) + 0.25)}
+    first, second = Policy(infer_s=0.1), Policy(infer_s=0.5, answer=lambda *_: dict(shifted))
     result = run_comparison(tmp_path, first, second, "--iterations=7")
     (comparison,) = result["comparisons"]
     assert comparison["verdict"]["kind"] == "slower"
