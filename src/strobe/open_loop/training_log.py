@@ -43,14 +43,14 @@ def read_log(file: Path, every: object) -> TrainingLog:
     """
     try:
         lines = _LINE.findall(contents(file, LONGEST).decode(errors="replace"))
-    except OSError as error:
+        stamps = [datetime.fromisoformat(stamp) for stamp, _ in lines if stamp]
+    except (OSError, ValueError) as error:
         raise UserError(f"--training_log={file} cannot be read: {error_line(error, 120)}") from None
     if not lines:
         raise UserError(f"--training_log={file} has no line of lerobot-train, such as step:200 smpl:2K … loss:0.5")
     rows = [{name: _finite(number) for name, number in _METER.findall(line)} for _, line in lines]
     seconds = {name: [row[name] for row in rows[1:] or rows if name in row] for name in PHASES}
     means = {name: fmean(known) for name, each in seconds.items() if (known := [ms for ms in each if ms is not None])}
-    stamps = [datetime.fromisoformat(stamp) for stamp, _ in lines if stamp]
     took_s = (stamps[-1] - stamps[0]).total_seconds() if len(stamps) == len(lines) else 0.0
     steps = (len(lines) - 1) * every if isinstance(every, int) and took_s >= LEAST_S else 0
     return TrainingLog(

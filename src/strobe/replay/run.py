@@ -34,7 +34,7 @@ from strobe.replay.columns import (
     recorded_column,
 )
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
-from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
+from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, ReplayResult, Tried
 from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting
 from strobe.seams.look import split_seams
 from strobe.seams.split import find_seams
@@ -180,7 +180,7 @@ def _summarize_policy_calls(
         missing=max(0, len(run.beats) - saved),
         oldest_ms=max(fed.behind_ns for fed in feds) / 1e6,
         calls=calls,
-        cut=any(_calls_were_cut(column, options.calls) for column in result.columns[1:]),
+        cut=any((column.figures["calls"].value or 0) > options.calls for column in result.columns[1:]),
     )
 
 
@@ -273,10 +273,6 @@ def _adopt_policy_chunks(setting: Setting, fed: FedPolicy) -> Setting:
     name = "chunk_size" if setting.engine == "rtc" else "n_action_steps"
     length = getattr(fed.inputs.policy.config, name, None)
     return setting if not length else dataclasses.replace(setting, chunk=length)
-
-
-def _calls_were_cut(column: Replayed, most: int) -> bool:
-    return (column.figures["calls"].value or 0) > most
 
 
 def verdict(result: ReplayResult) -> str:

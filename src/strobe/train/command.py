@@ -14,8 +14,8 @@ Examples:
   torchrun --nproc-per-node=2 -m strobe train -- …            every rank records; rank 0 shows them side by side
 
 More:
-If a run fails or is interrupted (Ctrl-C), the answer shows the steps so far. With --python_profile the profiler slows
-every step.
+If a run fails (exit code 1) or is interrupted (Ctrl-C), the answer shows the steps so far. With --python_profile the
+profiler slows every step.
 
 Further examples:
   strobe train --planned_steps=200000 --depth=2 -- --policy.path=FOLDER --dataset.repo_id=OWNER/NAME --steps=200 …

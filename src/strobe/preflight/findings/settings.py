@@ -53,7 +53,7 @@ def infinite_losses(wiring: Wiring) -> Iterator[Finding]:
         yield warning(
             rule="training-loss-not-finite",
             title="The loss of the training became infinite or not a number",
-            found=f"Line {first} of the {lines} in the log is the first; {log.losses.count(None)} have such a loss.",
+            found=f"Of {lines} lines of the log, {log.losses.count(None)} have such a loss. The first is line {first}.",
             why="LeRobot takes the step all the same: weights that were trained after it are of no use.",
             do="Take a checkpoint from before that line. Train on from it with a lower learning rate or in float32.",
             evidence={"first": first, "lines": lines},

@@ -83,15 +83,15 @@ def training_sections(training: SavedTraining | None) -> list[Section]:
 def _training_rows(training: SavedTraining) -> dict[str, str]:
     step, batch, processes, frames = training.step, training.batch_size, training.processes, training.frames
     epochs = step * batch * processes / frames if step and batch and processes and frames else None
-    whole, stepped = training.trained, training.stepped
+    whole, stepped, planned = training.trained, training.stepped, training.planned
     return {
-        "steps": f"{step or 'unknown'} of {training.planned or 'unknown'} (--steps)",
+        "steps": f"{step or 'unknown'} of {planned or 'unknown'} (--steps)" if step or planned else "",
         "samples per step": f"batch {batch} × {processes or 'an unknown number of processes'}" if batch else "",
         "epochs": f"{units.number(epochs, 3)}, if --dataset.root has all of its data" if epochs else "",
         "learning rate of the next step": ", ".join(f"{rate:.3g}" for rate in dict.fromkeys(training.learning_rates)),
         "tensors of the optimizer": f"{whole}; {whole - stepped} never had a gradient, or are frozen" if whole else "",
         "precision asked for": ", ".join(f"{name}={value}" for name, value in training.precision.items()),
-        "image transforms": "off" if training.transforms is None else ", ".join(training.transforms),
+        "image transforms": "" if training.transforms is None else ", ".join(training.transforms) or "off",
     }
 
 

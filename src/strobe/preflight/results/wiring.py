@@ -219,7 +219,7 @@ class SavedTraining(Data):
     frames: int | None = optional("frames of the data set that was given; None without one")
     precision: dict[str, str] = mapping("setting of the policy → the precision that it asks for")
     learning_rates: list[Finite] = many("of each group of the optimizer, for the next step")
-    transforms: list[str] | None = optional("image transforms in use; None: off")
+    transforms: list[str] | None = optional("image transforms in use; None: no file says it")
     trained: int | None = optional("tensors that the optimizer holds; None if its state was not read")
     stepped: int = Field(default=0, description="those of them that it has a state of: they had a gradient")
     log: TrainingLog | None = None

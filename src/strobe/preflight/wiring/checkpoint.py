@@ -240,28 +240,33 @@ def read_training(checkpoint: Checkpoint, frames: int | None = None, log: Path |
         log: what lerobot-train printed, in a file.
 
     Raises:
-        UserError: ``log`` cannot be read, or has no line of a training.
+        UserError: ``log`` cannot be read, or has no line of a training; a file is not as LeRobot writes it.
     """
-    config, state = checkpoint.training, checkpoint.folder.resolve().parent / "training_state"
-    if not config and log is None:
+    if not checkpoint.training and log is None:
         return None
+    printed = read_log(log, checkpoint.training.get("log_freq")) if log is not None else None
+    state = checkpoint.folder.resolve().parent / "training_state"
+    try:
+        return _read_state(checkpoint, state).model_copy(update={"frames": frames, "log": printed})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{checkpoint.folder}/train_config.json or {state}: {error_line(error, 120)}") from None
+
+
+def _read_state(checkpoint: Checkpoint, state: Path) -> SavedTraining:
+    config, step = checkpoint.training, read_json(state / "training_step.json")
     asked = {name: checkpoint.config.get(name) for name in ("use_amp", "dtype")}
-    step, transforms = read_json(state / "training_step.json"), (config.get("dataset") or {}).get("image_transforms")
-    found = SavedTraining(
+    transforms = (config.get("dataset") or {}).get("image_transforms") or {}
+    groups, file = state / "optimizer_param_groups.json", state / "optimizer_state.safetensors"
+    listed = parse_json(contents(groups)) if groups.is_file() else []
+    names = _tensors(file)[0] if listed and file.is_file() else None
+    return SavedTraining(
         step=step.get("step"),
         planned=config.get("steps"),
         batch_size=step.get("batch_size", config.get("batch_size")),
         processes=step.get("num_processes"),
-        frames=frames,
         precision={name: str(value) for name, value in asked.items() if value is not None},
-        transforms=list(transforms.get("tfs") or []) if transforms and transforms.get("enable") else None,
-        log=read_log(log, config.get("log_freq")) if log is not None else None,
+        transforms=list(transforms.get("tfs") or ()) if transforms.get("enable") else [] if config else None,
+        learning_rates=[group["lr"] for group in listed],
+        trained=sum(len(group["params"]) for group in listed) if names is not None else None,
+        stepped=len({name.split("/")[1] for name in names or () if name.startswith("state/")}),
     )
-    groups, file = state / "optimizer_param_groups.json", state / "optimizer_state.safetensors"
-    if groups.is_file():
-        listed = parse_json(contents(groups))
-        found.learning_rates = [float(group["lr"]) for group in listed]
-        if (names := _tensors(file)[0] if file.is_file() else None) is not None:
-            found.trained = sum(len(group["params"]) for group in listed)
-            found.stepped = len({name.split("/")[1] for name in names if name.startswith("state/")})
-    return found
