@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ LINE = "INFO 2026-11-30 10:00:{:02d} rain.py:1 step:{} smpl:2K ep:3 epch:{} loss
 LOSSES = ("0.9", "nan", "0.5")
 
 
-def read(folder: Path, training: dict[str, object], log: str | None = None) -> SavedTraining | None:
+def read(folder: Path, training: dict[str, Any], log: str | None = None) -> SavedTraining | None:
     file = folder / "log.txt"
     file.write_text(log or "")
     policy = folder / "pretrained_model"
@@ -51,6 +52,6 @@ def test_transforms_that_no_file_tells_are_not_called_off(tmp_path: Path):
 
 
 @pytest.mark.parametrize("training", [{"dataset": 3}, {"steps": "many"}, {"dataset": {"image_transforms": [1]}}])
-def test_a_config_of_another_form_ends_with_its_name(training: dict[str, object], tmp_path: Path):
+def test_a_config_of_another_form_ends_with_its_name(training: dict[str, Any], tmp_path: Path):
     with pytest.raises(UserError, match=r"train_config\.json"):
         read(tmp_path, json.loads(json.dumps(training)))
