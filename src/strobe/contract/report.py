@@ -22,10 +22,10 @@ ADVICE: dict[CheckKind, str] = {
     "image orientation": "Turn the images in the environment's processor, or in the data set.",
     "image colours": "Exchange red and blue: LeRobot's images are RGB, OpenCV's are BGR.",
     "camera order": "Give each image its camera's name with --rename_map.",
-    "state dimensions": "Let the environment's processor give the data set's dimensions, in their order.",
+    "state dimensions": "Let the environment's processor give the data set's (a quaternion has 4, an axis-angle 3).",
     "state order": "Let the environment's processor give the state in the data set's order.",
     "state unit": "Multiply the state by that factor in the environment's processor.",
-    "starts": "Start the simulator as the episodes were recorded, or record episodes that start as it does.",
+    "starts": "If the state has rotations, compare their form. Else start the simulator as the episodes, or record.",
     "action dimensions": "Name the environment that the data set was recorded in (--env.type, --env.task).",
     "action range": "Name the environment's control mode that takes these actions: absolute or relative ones.",
     "action mode": "Name the environment's control mode that takes these actions: absolute or relative ones.",
@@ -75,13 +75,12 @@ def sound(answer: Answer, _: Thresholds) -> Iterator[Finding]:
     seen = not any(each.kind == "image orientation" for each in made.checks) or "image orientation" in kinds
     if made.select("differs") or not seen or not kinds >= NEEDED:
         return
-    agreed, left = (
-        "; ".join(f"{each.kind} of {each.of}" for each in made.select(how)) for how in ("agrees", "not judged")
-    )
+    agreed = "; ".join(f"{each.kind} of {each.of}" for each in made.select("agrees"))
+    left = "".join(f"{each.kind} of {each.of}; " for each in made.select("not judged"))
     yield good(
         rule="simulator-sound",
         title="The wiring to the simulator is fine: if the policy fails there, it is the policy",
-        found=f"As in the training set: {agreed}. Not judged: {left or 'nothing'}.",
+        found=f"As in the training set: {agreed}. Not judged: {left}the form of rotations.",
         why="It gives what the training set has, and its state follows the recorded actions as it did there.",
         do="Read what the policy has learnt: its errors on recorded frames, and the inputs that move its actions.",
     )

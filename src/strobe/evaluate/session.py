@@ -6,6 +6,7 @@ It is imported once the flags are checked: it brings torch and LeRobot.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from strobe.evaluate.episodes.player_spec import (
     require_room,
 )
 from strobe.evaluate.episodes.videos import Filming
+from strobe.lerobot.envs.environments import MUJOCO
 from strobe.lerobot.flags.lazy_flags import realise
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
@@ -163,7 +165,7 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
         weights=", ".join(prints.values()),
         settings=dict(settings) if several else settings[""],
         variants={row.name: f"checkpoint {prints[row.policy]}" if several else row.written for row in plan.candidates},
-        environment={"type": config.simulator.type, **to_json(config.env)},
+        environment={"type": config.simulator.type, **to_json(config.env), **_renderer(config.simulator.type)},
         tasks=list(plan.tasks),
         margin=config.margin,
         score="success" if plan.full_reward is None else f"progress of {plan.full_reward:g}",
@@ -172,6 +174,10 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
         episodes=plan.episodes,
         threads=threads,
     )
+
+
+def _renderer(kind: str) -> JsonObject:
+    return {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "that of the screen")} if kind in MUJOCO else {}
 
 
 def _policy_settings(subject: PolicySubject) -> JsonObject:

@@ -50,12 +50,9 @@ def merge_arguments(recorded: Sequence[str], changes: Sequence[str]) -> list[str
     if any(name.startswith("--inference.rtc.") or name == "--inference.queue_threshold" for name in named):
         kind = named.get("--inference.type", "--inference.type=sync")
         if kind.endswith("=sync"):
-            named = {name: argument for name, argument in named.items() if not _is_rtc_flag(name)}
+            of_rtc = [name for name in named if name.startswith("--inference.") and name != "--inference.type"]
+            named = {name: argument for name, argument in named.items() if name not in of_rtc}
     return list(named.values())
-
-
-def _is_rtc_flag(name: str) -> bool:
-    return name.startswith("--inference.") and name != "--inference.type"
 
 
 def fed_policy(
