@@ -117,5 +117,6 @@ def errors_in_a_line(name: str, failure: str = "cannot be started") -> Iterator[
     except ModuleNotFoundError as error:
         raise UserError(f"the environment '{name}' is not installed: {install(name)}") from error
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = f"it has no {line} (--env.task names the task)" if isinstance(error, KeyError) else line
         raise UserError(f"the environment '{name}' {failure}: {reason}") from error
