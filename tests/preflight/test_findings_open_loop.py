@@ -59,6 +59,7 @@ def test_what_is_found() -> None:
     approve_findings("open-loop", {".*": {
         "beats every yardstick": (explains, answer(part())),
         "explains nothing": ("open-loop-explains-nothing", answer(part(rms=1.0, against=1.0))),
+        "too few episodes to say": ("", answer(part(rms=0.95, against=0.98))),
         "a claimed hypothesis": ("wired-otherwise-cameras", claimed),
         "episodes known by heart": (
             f"open-loop-learnt-by-heart {explains}", answer(part(), part("training", 0.1), part("held out", 0.5))),
@@ -67,6 +68,9 @@ def test_what_is_found() -> None:
     }})  # fmt: skip
     claimed.findings = advise(claimed)
     assert claimed.serious == 1
+    assert any(
+        "whether it beats the mean action" in line for line in document(answer(part(rms=0.95, against=0.98))).answers
+    )
 
 
 def test_the_report_says_what_was_seen_and_draws_it() -> None:

@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import to_json
 from strobe.core.errors import NotKeptError, UserError, os_error_reason
-from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.core.subjects.subject import fingerprint
@@ -157,15 +156,18 @@ def _start(
 def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, threads: int) -> EvaluationRequest:
     """Return the settings that must match for --resume; of several policies all, with the fingerprint of each."""
     prints = {name: fingerprint(subject.policy) for name, subject in subjects.items()}
-    settings = {name: _policy_settings(subject) for name, subject in subjects.items()}
-    several = "" not in subjects
+    settings = {name: to_json(subject.policy.config) for name, subject in subjects.items()}
+    for fields in settings.values():
+        fields.pop("pretrained_path", None)
+    several, kind = "" not in subjects, config.simulator.type
+    renderer = {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "unset")} if kind in MUJOCO else {}
     info = next(iter(subjects.values())).info
     return EvaluationRequest(
         policy=", ".join(subjects) if several else f"{info.name} ({info.source}, {info.size})",
         weights=", ".join(prints.values()),
         settings=dict(settings) if several else settings[""],
         variants={row.name: f"checkpoint {prints[row.policy]}" if several else row.written for row in plan.candidates},
-        environment={"type": config.simulator.type, **to_json(config.env), **_renderer(config.simulator.type)},
+        environment={"type": kind, **to_json(config.env), **renderer},
         tasks=list(plan.tasks),
         margin=config.margin,
         score="success" if plan.full_reward is None else f"progress of {plan.full_reward:g}",
@@ -174,14 +176,6 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
         episodes=plan.episodes,
         threads=threads,
     )
-
-
-def _renderer(kind: str) -> JsonObject:
-    return {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "that of the screen")} if kind in MUJOCO else {}
-
-
-def _policy_settings(subject: PolicySubject) -> JsonObject:
-    return {name: value for name, value in to_json(subject.policy.config).items() if name != "pretrained_path"}
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from strobe.preflight.results.wiring import PreflightResult, share_beyond
 
 NAIVEST: NaiveName = "the mean action"
 WELL = 0.5  # least R² of a sound policy
+SAME = 0.9  # times the error of the mean action: what is shown to be as large predicts no better
 WORSE = 2.0  # times the error on training episodes: the policy overfits
 # A first jump is large if it is twice the largest step of the joint in the recording, and as large as the joint's
 # spread over the whole recording. The error of a policy that is better than the mean action is seldom that large.
@@ -63,7 +64,7 @@ def explains_little(result: PreflightResult, thresholds: Thresholds) -> Iterator
     ignored = list(ignored_inputs(result, thresholds))
     for name in ("hold still", "the last action", "the mean action"):
         error = next((each for each in part.naive if each.name == name), None)
-        if error is not None and error.paired is not None and _is_no_better(error.paired, than_mean=name == NAIVEST):
+        if error is not None and error.paired is not None and is_no_better(error.paired, than_mean=name == NAIVEST):
             naive = "holding still" if name == "hold still" else name
             yield warning(
                 rule="open-loop-explains-nothing",
@@ -79,10 +80,10 @@ def explains_little(result: PreflightResult, thresholds: Thresholds) -> Iterator
             return
 
 
-def _is_no_better(paired: PairedError, *, than_mean: bool) -> bool:
+def is_no_better(paired: PairedError, *, than_mean: bool) -> bool:
     if paired.smaller is not None:
         return not paired.smaller
-    return than_mean and (paired.interval is not None or paired.ratio >= 1)
+    return than_mean and paired.interval is not None and paired.interval.low >= SAME
 
 
 def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:

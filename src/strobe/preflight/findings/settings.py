@@ -238,7 +238,8 @@ def cut_prompt(wiring: Wiring) -> Iterator[Finding]:
     asked = next((each for each in words.cut if each.task == words.given), None)
     first = same or asked or words.cut[0]
     state = "" if first.always else " with a state of three-digit numbers"
-    numbers = ", which contains numbers of the state" if _is_state_cut(first) else ""
+    of_state = "State: " in first.text and any(character.isdigit() for character in first.cut)
+    numbers = ", which contains numbers of the state" if of_state else ""
     of_data = sum(each.task in words.tasks for each in words.cut)
     data = f" It cuts {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
     alike = " Two tasks become the same text." if same is not None else ""
@@ -257,10 +258,6 @@ def cut_prompt(wiring: Wiring) -> Iterator[Finding]:
 
 def _remaining_text(each: CutPrompt) -> str:
     return each.text[: len(each.text) - len(each.cut)]
-
-
-def _is_state_cut(each: CutPrompt) -> bool:
-    return "State: " in each.text and any(character.isdigit() for character in each.cut)
 
 
 def _short(text: str) -> str:

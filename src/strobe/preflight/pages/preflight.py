@@ -137,6 +137,9 @@ def _left_out(result: PreflightResult) -> list[tuple[str, str | None]]:
     recorded, lacking = "dataset" in wiring.sources, _lacking(wiring)
     shown = any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends)
     looked_at = wiring.motion is not None and "frozen" in wiring.motion.checks
+    naive = loop.whole.naive if loop is not None and loop.whole is not None else []
+    mean = next((each.paired for each in naive if each.name == preflight_rules.NAIVEST), None)
+    unsure = mean is not None and mean.smaller is None and not preflight_rules.is_no_better(mean, than_mean=True)
     of_policy: list[tuple[bool, str, str | None]] = [
         (not recorded, "the data set", "give --dataset.root=DATA"),
         ("robot" not in wiring.sources, "the robot", "give lerobot-rollout's arguments after --"),
@@ -144,6 +147,7 @@ def _left_out(result: PreflightResult) -> list[tuple[str, str | None]]:
         (wiring.timing.call is None, "the time of a call", "none was timed; --rollout=RUN has timed calls"),
         (here is not None and here.there is None, "the device", here and here.why),
         (recorded and (loop is None or loop.whole is None), "its actions on recorded frames", None),
+        (unsure, "whether it beats the mean action", "more episodes decide it"),
         (bool(prompt and prompt.uncounted), "whether the tokenizer cuts the prompt", prompt and prompt.uncounted),
         (not wiring.normalises, "statistics of its processors", "they do not normalise in LeRobot's way"),
         (bool(lacking), "statistics that the data set lacks", "; ".join(lacking)),
