@@ -83,7 +83,8 @@ def answers(answer: ServerAnswer) -> list[str]:
     if largest is not None:
         share = f"{100 * largest.share:.0f} %"
         names = {"wait": "Waiting for a busy server", "server": "The server's inference"}
-        text = f"{names.get(largest.name, largest.name.capitalize())} takes {share} of a round trip."
+        takes = "take" if " and " in largest.name else "takes"
+        text = f"{names.get(largest.name, largest.name.capitalize())} {takes} {share} of a round trip."
         if largest.name == "network":
             text = f"{share} of a round trip is not explained by the server's own clock."
             if answer.network_ms is not None and answer.trip is not None:
