@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -111,6 +112,7 @@ def _logs_as_before() -> Iterator[None]:
 
     with root_logger_restored():
         yield
+    assert logging.root.manager.disable == logging.NOTSET, "a test of this file leaves logging disabled"
 
 
 @pytest.fixture(autouse=True)

@@ -68,9 +68,8 @@ def test_what_is_found() -> None:
     }})  # fmt: skip
     claimed.findings = advise(claimed)
     assert claimed.serious == 1
-    assert any(
-        "whether it beats the mean action" in line for line in document(answer(part(rms=0.95, against=0.98))).answers
-    )
+    said = document(answer(part(rms=0.95, against=0.98))).answers
+    assert any("whether it beats the mean action" in line for line in said)
 
 
 def test_the_report_says_what_was_seen_and_draws_it() -> None:
