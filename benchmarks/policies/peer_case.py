@@ -85,7 +85,7 @@ class Case:
 
 def look(case: Case, quick: bool, seconds: float) -> list[Seen]:
     """Build every engine, let all take turns for ``seconds``, and judge each."""
-    subject = _subject(case, quick)
+    subject = load_case(case, quick)
     variants, seen = [Variant(LEROBOT)], {LEROBOT: Seen(LEROBOT)}
     with TemporaryDirectory() as made, Live() as live:
         for name, make in _engines(case, subject, Path(made), quick, live):
@@ -202,7 +202,7 @@ def _flags(case: Case, quick: bool) -> list[str]:
     return [f"--policy.type={case.name}", f"--policy.size={'tiny' if quick else 'full'}", *own, "--device=cpu"]
 
 
-def _subject(case: Case, quick: bool) -> Any:
+def load_case(case: Case, quick: bool) -> Any:
     if case.name in MODELS:
         size: Any = "tiny" if quick else "large"
         return load_model(ModelOptions(type=case.name, size=size, dtype="float32"), device="cpu")
