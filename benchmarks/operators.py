@@ -66,7 +66,7 @@ class Operator:
         """The operator as a matrix product; None if it is none whose sizes are known."""
         sizes = [shape for shape in self.shapes if len(shape) >= 2]
         short = self.name.removeprefix("aten::")
-        if short in ("mm", "addmm", "mkldnn_linear", "_mkl_linear", "linear") and len(sizes) >= 2:
+        if (short in ("mm", "addmm") or "linear" in short) and len(sizes) >= 2:
             one, two = sizes[-2:] if short == "addmm" else sizes[:2]
             columns = two[0] if "linear" in short else two[-1]
             return Product(math.prod(one[:-1]), one[-1], columns)
