@@ -47,9 +47,10 @@ def outcomes(result):
     return {one.treatment: one.outcome for one in result.ladder.tries}
 
 
-def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(climb):
-    result = climb(entry(SKIP, "vision"), entry(TIDY, "head"), entry(HALF, "vision", effect="rounding"))
-    ladder = result.ladder
+@pytest.mark.parametrize("limit_s", [0.5, 1.8])  # one try of a single candidate fits, and six
+def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(limit_s, climb):
+    half = entry(HALF, "vision", effect="rounding")
+    ladder = (result := climb(entry(SKIP, "vision"), entry(TIDY, "head"), half, time_limit=limit_s)).ladder
     assert [rung.treatment for rung in ladder.rungs] == ["", "skip=true, tidy=true", "half=true"]
     assert ladder.rungs[2].treatments == [{"skip": True}, {"tidy": True}, {"half": True}]
     assert ladder.interleaved

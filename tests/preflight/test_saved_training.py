@@ -14,7 +14,6 @@ from strobe.preflight.results.wiring import SavedTraining
 from strobe.preflight.wiring.checkpoint import Checkpoint, read_training
 
 LINE = "INFO 2026-11-30 10:00:{:02d} rain.py:1 step:{} smpl:2K ep:3 epch:{} loss:{} lr:1e-04 updt_s:{} data_s:0.010"
-LOSSES = ("0.9", "nan", "0.5")
 
 
 def read(folder: Path, training: dict[str, Any], log: str | None = None) -> SavedTraining | None:
@@ -25,7 +24,7 @@ def read(folder: Path, training: dict[str, Any], log: str | None = None) -> Save
 
 
 def test_a_log_gives_its_losses_and_the_seconds_of_a_step(tmp_path: Path):
-    lines = [LINE.format(20 * n, 100 * n, 0.5 * n, loss, 0.1 * n) for n, loss in enumerate(LOSSES)]
+    lines = [LINE.format(20 * n, 100 * n, 0.5 * n, loss, 0.1 * n) for n, loss in enumerate(("0.9", "nan", "0.5"))]
     found = read(tmp_path, {"steps": 300, "log_freq": 100}, "\n".join(lines))
     assert found is not None
     assert found.log is not None

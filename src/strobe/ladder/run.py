@@ -138,16 +138,16 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     reporter = runs.reporter
     reporter.stage("the baseline")
     baseline_variant = Variant(BASELINE, runs.base)
-    limit_s = aim.time_limit or settings.default_time_limit(runs.subject.device.type)
-    tries = settings.ONE_BY_ONE_TRIES
+    usual_s, tries = settings.default_time_limit(runs.subject.device.type), settings.ONE_BY_ONE_TRIES
+    limit_s = aim.time_limit or settings.LONGEST * usual_s
     _, chunk_s = runs.run_once(baseline_variant)
     if tries * settings.shortest_try_s(chunk_s) > limit_s / 2:  # the very first is slower than the others
         chunk_s = min(chunk_s, runs.run_once(baseline_variant)[1])
     chunk_s = runs.spaced_s(chunk_s)
     by_effect = tries * settings.shortest_try_s(chunk_s) > limit_s
     if aim.time_limit is None:
-        tried_s = min(settings.ONE_BY_ONE_CHUNKS * chunk_s, settings.LONGEST * limit_s)
-        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s if by_effect else tried_s)
+        tried_s = min(settings.ONE_BY_ONE_CHUNKS * chunk_s, limit_s)
+        limit_s = max(usual_s, settings.LEAST_CHUNKS * chunk_s if by_effect else tried_s)
     variants = [baseline_variant, *([runs.variant(1, aim.start)] if aim.start else [])]
     # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
     glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))

@@ -27,7 +27,7 @@ SLOWER_AT_SIGHT = 1.05  # × the time before, at first sight: too slow to wait f
 
 # Which candidates are tried
 
-ONE_BY_ONE_TRIES = 3  # tries that must fit into the time limit at the policy's first speed; else by effect
+ONE_BY_ONE_TRIES = 9  # tries that must fit into the time limit at the policy's first speed; else by effect
 FAR = 2.0  # × target: slower policies are measured coarsely, and candidates that save little come last
 SMALL_SAVING = 0.15  # share of a chunk's time: what can save less comes last while the target is far
 MIN_SAVING = 0.02  # share of a chunk's time: what can save less is not tried
