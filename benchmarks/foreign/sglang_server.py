@@ -55,11 +55,9 @@ class EmptyModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
         own = any(name.startswith(each) or each.startswith(name) for each in OWN)
-        return (
-            None
-            if own or not name.startswith("sglang.")
-            else importlib.machinery.ModuleSpec(name, self, is_package=True)
-        )
+        if own or not name.startswith("sglang."):
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         def make(name: str) -> Any:

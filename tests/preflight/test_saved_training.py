@@ -1,8 +1,7 @@
-"""What the files of a training, and the log that it printed, say of a checkpoint."""
+"""A training, read from its files and from the log that it printed."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -53,4 +52,4 @@ def test_transforms_that_no_file_tells_are_not_called_off(tmp_path: Path):
 @pytest.mark.parametrize("training", [{"dataset": 3}, {"steps": "many"}, {"dataset": {"image_transforms": [1]}}])
 def test_a_config_of_another_form_ends_with_its_name(training: dict[str, Any], tmp_path: Path):
     with pytest.raises(UserError, match=r"train_config\.json"):
-        read(tmp_path, json.loads(json.dumps(training)))
+        read(tmp_path, training)

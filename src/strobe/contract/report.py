@@ -25,7 +25,7 @@ ADVICE: dict[CheckKind, str] = {
     "state dimensions": "Let the environment's processor give the data set's (a quaternion has 4, an axis-angle 3).",
     "state order": "Let the environment's processor give the state in the data set's order.",
     "state unit": "Multiply the state by that factor in the environment's processor.",
-    "starts": "If the state has rotations, compare their form. Else start the simulator as the episodes, or record.",
+    "starts": "If the state has rotations, compare their form. Else let the simulator start as the episodes do.",
     "action dimensions": "Name the environment that the data set was recorded in (--env.type, --env.task).",
     "action range": "Name the environment's control mode that takes these actions: absolute or relative ones.",
     "action mode": "Name the environment's control mode that takes these actions: absolute or relative ones.",
