@@ -25,6 +25,8 @@ HOUSE_WORDS = (
     r"\bmeanwhile\b", r"\btoo noisy\b", r"\bno difference shown\b", r"\bis it wired\b", r"\bInterval of it\b",
     r"\b[Nn]othing (?:is|was found) wrong\b", r"\b[Nn]othing wrong was found\b", r"\brested? on observations\b",
 )  # fmt: skip
+HELPS = sorted((ROOT / "tests" / "approved" / "help").glob("*.txt"))
+PROSE, EXAMPLES, FLAGS = 12, 2, 20  # the most of them in the help that a user reads first
 NOT_YET = "statistics from the checkpoint, whatever the dataset is"  # of a finding in train/findings_inputs.py
 SHOWN_ROOMS = ("findings", "report", "cli")  # every text in their code is shown; elsewhere those of errors
 
@@ -79,10 +81,18 @@ def test_no_finding_error_or_caption_has_house_words() -> None:
     assert old_words_in(texts, HOUSE_WORDS) == []
 
 
+@pytest.mark.parametrize("file", [path for path in HELPS if path.stem != "strobe"], ids=lambda path: path.stem)
+def test_a_help_has_few_lines_two_examples_and_the_flags_that_most_need(file: Path) -> None:
+    head, _, rest = file.read_text().partition("\nExamples:\n")
+    examples = rest.partition("\n\n")[0]
+    assert len([line for line in head.splitlines()[1:] if line.strip()]) <= PROSE
+    assert sum(line.startswith("  strobe") for line in examples.splitlines()) <= EXAMPLES
+    assert sum(line.startswith("  --") for line in rest.splitlines()) <= FLAGS
+
+
 def test_no_help_has_old_words_or_house_words(old_words: dict[str, str]) -> None:
-    helps = sorted((ROOT / "tests" / "approved" / "help").glob("*.txt"))
-    assert len(helps) > 20
-    texts = [(path.name, " ".join(path.read_text().split())) for path in helps]
+    assert len(HELPS) > 20
+    texts = [(path.name, " ".join(path.read_text().split())) for path in HELPS]
     assert old_words_in(texts, [*HOUSE_WORDS, *old_words]) == []
 
 

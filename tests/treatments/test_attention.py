@@ -19,6 +19,7 @@ from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.engines.backends import convert_to_openvino
 from strobe.treatments.layers import attention
 from strobe.treatments.layers.attention import FusedAttention, attend
 
@@ -130,6 +131,18 @@ def test_a_transformers_model_that_is_eager() -> None:
     sdpa = SiglipVisionModel._from_config(config, attn_implementation="sdpa")
     with pytest.raises(UserError, match="no eager attention"):
         FusedAttention().apply(Bare(sdpa))  # type: ignore[arg-type]
+
+
+def test_openvino_computes_attention_with_shared_heads() -> None:
+    class Attending(nn.Module):
+        def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return attend(query, key, value, None, 0.3)
+
+    openvino: Any = pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    given = torch.randn(1, 6, 4, 8), torch.randn(1, 3, 4, 8), torch.randn(1, 3, 4, 8)
+    model = convert_to_openvino(torch.export.export(Attending(), given, strict=False), given)
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    assert torch.allclose(torch.from_numpy(compiled(given)[0]), Attending()(*given), atol=1e-5)
 
 
 def test_attention_with_something_added_is_left_alone() -> None:

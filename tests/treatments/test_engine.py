@@ -31,7 +31,7 @@ from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.subject import Abilities
 from strobe.core.timeline.probe import Hook
-from strobe.core.treatments import catalogue
+from strobe.core.treatments import catalogue, room
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -156,6 +156,18 @@ def test_other_shapes_are_built_for_when_they_come() -> None:
     assert torch.equal(run(subject, treatment), subject.call("inference")(0)), "torch computes it"
     assert treatment.traits().build_s == many
     assert "forward" not in vars(subject.module.get_submodule("vision"))
+
+
+def test_torch_computes_a_later_shape_whose_engine_does_not_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, treatment = Small(), PartInEngine("openvino", "vision")
+    run(subject, treatment)
+    seconds = treatment.traits().build_s
+    subject.rows = 6
+    monkeypatch.setattr(room, "available_bytes", lambda: 0)
+    assert torch.equal(run(subject, treatment), subject.call("inference")(0))
+    monkeypatch.undo()
+    assert torch.equal(run(subject, treatment), subject.call("inference")(0)), "not built in the middle of an episode"
+    assert treatment.traits().build_s == seconds
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts files in /proc")

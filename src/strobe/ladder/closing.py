@@ -101,7 +101,7 @@ def look_closely(climber: Climber, climb: Climb) -> Climb:
     guard.same.limit = TimeLimit()  # tries look at few observations
     if broken:
         reporter.say(f"{top.name} is rejected by a closer check of its actions: {broken}")
-        return climb.refuse_top("guard", f"{broken} in a closer check")
+        return climb.refuse_top("guard" if agreement is not None else "failed", f"{broken} in a closer check")
     return climb if agreement is None else climb.hold_top(agreement)
 
 
@@ -150,6 +150,8 @@ def confirm(choosing: Choosing, climber: Climber) -> None:
                     comparison.agreement = stopped.found
                     comparison.broken, comparison.unjudged = "", stopped.found.unjudged
                 raise
+            if agreement is None and comparison.broken:
+                comparison.agreement = None  # of the closing run, in which no call failed
             if agreement is not None:
                 comparison.agreement = agreement
                 reporter.say(f"{name}: {describe_action_change(agreement)}; {agreement.how}")

@@ -11,7 +11,6 @@ from strobe.core.errors import UserError
 from strobe.core.report import charts, compare, frame, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import (
-    Column,
     Columns,
     Document,
     Row,
@@ -213,7 +212,7 @@ def _gloss_treatments(rung: Rung) -> list[tuple[str, str | None]]:
 
 
 def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
-    """Return the ladder, its price, its latencies, the missing time, what could still help, and what was rejected."""
+    """Return the ladder, its price, the missing time, what could still help, and what was rejected."""
     about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_target_ms(ladder))
     shown = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
     glossed = [(i, *each) for i, rung in enumerate(_accepted_rungs(ladder)) if i for each in _gloss_treatments(rung)]
@@ -229,8 +228,6 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
         closely=_label_of_chosen(ladder),
     )
     shown += episodes.sections(result.episodes)
-    if any(rung.parts for rung in ladder.rungs):
-        shown.append(Section("rung-latencies", "Component latencies per step", _latencies(result, ladder)))
     shown += limits.sections(_label_rungs(result, ladder), ladder.chosen, "Step")
     if ladder.needs:
         about = f"Measured: {ladder.chosen}. 'Must fall to' holds if only that part changes."
@@ -312,18 +309,6 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += [units.size(memory.stays)]
         rows.append(Row([*cells, f"{rung.build_s:.1f}" if rung.build_s and rung.build_s >= 0.05 else None]))
     return Table(columns, rows).drop_empty_columns()
-
-
-def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
-    names, stacks = _stack_parts(result, ladder)
-    rows = []
-    for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
-        total = result.measurement(rung.name).samples.summary.median
-        cells: list[str | None] = [_label(index, rung), units.ms(total)]
-        for ms in map(parts.get, names):
-            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / total:.0f} %)" if total > 0 else units.ms(ms))
-        rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
-    return Table([*heads("<Step | Total (ms)"), *(Column(f"{name} (ms)") for name in names)], rows)
 
 
 def _needs(needs: Sequence[Need]) -> Table:

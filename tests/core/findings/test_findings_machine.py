@@ -42,12 +42,6 @@ def make_half_part(gflop: float, half: float = 100.0) -> Any:
     return result(make_measurement({"policy": 100.0}, more=more), gflops={"float32": 200.0, "bfloat16": half})
 
 
-def make_nodes_result(nodes: int, threads: int, device: str = "cpu") -> Any:
-    seen = result(make_measurement({"policy": 100.0}), device=device)
-    seen.machine.nodes, seen.machine.threads = nodes, threads
-    return seen
-
-
 def make_apple_result(policy: float, preprocessing: float, device: str = "mps", known: bool = True) -> Any:
     whole = make_measurement({"preprocessing": preprocessing, "policy": policy}, whole=policy + preprocessing)
     return result(whole, device=device, mps_known=known)
@@ -92,12 +86,6 @@ def test_what_is_found() -> None:
             "half is hardly slower": ("", make_half_part(8.0, half=150.0)),
             "half is faster": ("", make_half_part(8.0, half=400.0)),
             "no rate of half": ("", make_half_part(8.0, half=0.0)),
-        },
-        "several-nodes": {
-            "two threads on two nodes": ("several-nodes", make_nodes_result(2, 2)),
-            "one thread": ("", make_nodes_result(2, 1)),
-            "one node": ("", make_nodes_result(1, 2)),
-            "a GPU": ("", make_nodes_result(2, 2, "cuda:0")),
         },
         apple.replace(" ", "|"): {
             "fast on mps": (apple, make_apple_result(150.0, 20.0)),

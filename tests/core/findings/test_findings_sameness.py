@@ -108,9 +108,9 @@ def test_what_is_found() -> None:
             "a try that is not exact": (defect, ladder(tried=cache)),
             "the first rung that breaks is to blame": (defect, ladder(0.3, **inexact)),
         },
-        broken: {
+        f"{defect}|{broken}|call-fails": {
             "a variant": (broken, make_moved_result(0.05, broken=beyond)),
-            "a call that fails": (broken, make_verification(fails)),
+            "a call that fails": ("call-fails", make_verification(fails)),
             "a ladder": (broken, ladder(0.05, broken=beyond)),
         },
         "decisions-flip": {

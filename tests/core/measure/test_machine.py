@@ -40,17 +40,6 @@ def test_a_machine_that_tells_nothing_is_still_described(monkeypatch):
     assert machine.describe(CPU).power == {}
 
 
-def test_memory_nodes_count_where_the_process_may_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(host, "_NODES", tmp_path)
-    assert machine.describe(CPU).nodes == 1, "a system that does not say"
-    for number, cpumap in enumerate(("0000,000000ff", "0000,0000ff00", "ffff,00000000", "0000,00000000")):
-        (tmp_path / f"node{number}").mkdir()
-        (tmp_path / f"node{number}/cpumap").write_text(f"{cpumap}\n")
-    for usable, nodes in (({0, 1, 9}, 2), ({8}, 1), ({0, 8, 40}, 3), ({100}, 1)):
-        monkeypatch.setattr("os.sched_getaffinity", lambda _, usable=usable: usable, raising=False)
-        assert machine.describe(CPU).nodes == nodes
-
-
 def test_the_ceiling_has_a_figure_for_each_dtype(monkeypatch):
     monkeypatch.setattr(ceiling, "_SECONDS", 0.01)
     found = ceiling.measure(CPU, ["float32"])

@@ -12,6 +12,7 @@ from support.builders.tiny_policies import load_tiny_subject
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
 from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.sameness import check
 from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
@@ -76,9 +77,6 @@ def test_verdicts_on_several_variants_are_together_as_sure_as_one():
 
 
 def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkeypatch):
-    """A closer look must not cost what was measured."""
-    from strobe.core.sameness import check
-
     def fails(*_, **__):
         raise RuntimeError("this observation\nis too hard")
 
@@ -97,8 +95,6 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
 
 def fail_on_observation(monkeypatch, number: int) -> None:
     """Have the untouched and the treated policy fail on one of the check's observations, and on that alone."""
-    from strobe.core.sameness import check
-
     act = check.Sameness._act
 
     def call(self, observation, seed):
@@ -120,6 +116,18 @@ class Zeros(Treatment):
         made = loaded.postprocessor
         loaded.postprocessor = lambda chunk: 0 * made(chunk)
         return lambda: setattr(loaded, "postprocessor", made)
+
+
+def test_a_variant_whose_call_fails_is_said_to_fail_and_not_to_change_the_actions(monkeypatch):
+    def fails(*_):
+        raise check.PolicyCallError("the call fails: no memory")
+
+    monkeypatch.setattr(check.Sameness, "_make_call", fails)
+    options = Options(SamplingBudget(iterations=3), counted=False)
+    result, _ = compare(load_tiny_subject("act"), [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
+    assert (result.comparisons[0].agreement, result.comparisons[0].outcome) == (None, "broken")
+    found = {finding.rule for finding in advise(result)}
+    assert found & {"call-fails", "exact-treatment-broken"} == {"call-fails"}
 
 
 def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_note(monkeypatch):

@@ -192,20 +192,6 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 )
 
 
-def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
-    machine = result.machine
-    if machine.device.startswith("cpu") and machine.nodes >= 2 and machine.threads * machine.nodes > machine.cores:
-        yield info(
-            rule="several-nodes",
-            title=f"{machine.threads} threads use {machine.nodes} memory nodes (NUMA)",
-            found=f"{machine.cores} processors on {machine.nodes} nodes.",
-            why="A thread waits longer for weights that lie on another node. A call on one observation has little "
-            "work for many threads, and may be faster on one node.",
-            do="Put `numactl --cpunodebind=0 --membind=0` before the command, run it again, and compare both runs "
-            "with `strobe diff RUN RUN`.",
-        )
-
-
 def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
     if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
@@ -282,4 +268,4 @@ def _ceiling_share(part: Part) -> float | None:
     return least / took if least > 0 else None
 
 
-RULES = (memory_churn, host_bound, ceiling_gap, single_precision, half_slower, several_nodes, apple)
+RULES = (memory_churn, host_bound, ceiling_gap, single_precision, half_slower, apple)

@@ -34,8 +34,23 @@ ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=
 OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; the second in the output's own units
 
 
+def call_fails(result: Guarded, _: Thresholds) -> Iterator[Finding]:
+    failing = [treated for treated in result.guarded_actions() if treated.broken and treated.agreement is None]
+    for treated in failing[:1] if result.stacked else failing:
+        name = units.quote(treated.name)
+        yield warning(
+            rule="call-fails",
+            title=f"A call with {name} gives no actions to compare: {treated.broken}",
+            found=f"Without {name}, the same observation gives a chunk of actions.",
+            why="The robot would get no action, or another number of actions, at this observation.",
+            do=f"{_way_round(result, treated)} If memory ran out, close other programs, or take a machine with more. "
+            f"Otherwise report it with {_to_report(result, treated)}.",
+        )
+
+
 def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    defects = [treated for treated in result.guarded_actions() if treated.broken and treated.effect == "exact"]
+    exact = [treated for treated in result.guarded_actions() if treated.effect == "exact"]
+    defects = [treated for treated in exact if treated.broken and treated.agreement is not None]
     reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
     for treated in [*(defects[:1] if result.stacked else defects), *result.rejected_treatments()]:
@@ -51,16 +66,15 @@ def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 
 
 def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    broken = [treated for treated in result.guarded_actions() if treated.broken and treated.effect != "exact"]
-    for treated in broken[:1] if result.stacked else broken:
+    inexact = [(treated, treated.agreement) for treated in result.guarded_actions() if treated.effect != "exact"]
+    broken = [(treated, same) for treated, same in inexact if treated.broken and same is not None]
+    for treated, same in broken[:1] if result.stacked else broken:
         name, limit = units.quote(treated.name), f" Limits: {treated.guard}." if treated.guard else ""
-        of = treated.agreement.of if treated.agreement is not None else "actions"
-        far = f"The {of} are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
         yield warning(
             rule="guard-broken",
-            title=f"{name} changes the {of} beyond its limit: {treated.broken}",
-            found=f"{far}.{limit}",
-            why=f"The {of} differ from those of the baseline. This run did not measure whether the policy still "
+            title=f"{name} changes the {same.of} beyond its limit: {treated.broken}",
+            found=f"The {same.of} are {_figures(same)}.{limit}",
+            why=f"The {same.of} differ from those of the baseline. This run did not measure whether the policy still "
             "succeeds at its task.",
             do=f"Do not use {name}, or apply it to one part only. Or show with paired episodes that it does no harm "
             "(strobe optimize --env.type=…), and then set the limits with --guard.",
@@ -257,6 +271,7 @@ def _more(named: Sequence[object]) -> str:
 
 
 RULES = (
+    call_fails,
     exact_broken,
     guard_broken,
     unjudged_guard,

@@ -16,8 +16,6 @@ from strobe.core.errors import DISTRIBUTION
 from strobe.core.measure import other_work
 from strobe.core.results.subject import Machine
 
-_NODES = Path("/sys/devices/system/node")
-
 
 def describe(packages: Iterable[str]) -> Machine:
     """Return this machine as it is now, with the versions of ``packages``. What cannot be read is left out."""
@@ -29,7 +27,6 @@ def describe(packages: Iterable[str]) -> Machine:
         cpu=_cpu_name(),
         cores=os.cpu_count() or 1,
         threads=0,
-        nodes=_nodes(),
         memory_bytes=psutil.virtual_memory().total,
         device="cpu",
         device_name=_cpu_name(),
@@ -48,16 +45,6 @@ def _cpu_name() -> str:
             command = ["sysctl", "-n", "machdep.cpu.brand_string"]
             return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     return platform.processor() or platform.machine()
-
-
-def _nodes() -> int:
-    """Return how many memory nodes have processors that this process may run on; 1 where the system does not say."""
-    nodes = 0
-    for file in _NODES.glob("node*/cpumap"):
-        with contextlib.suppress(OSError, ValueError):
-            mask = int(file.read_text().strip().replace(",", ""), 16)
-            nodes += any(mask >> processor & 1 for processor in other_work.usable_processors())
-    return max(nodes, 1)
 
 
 def _cpu_power() -> dict[str, str]:

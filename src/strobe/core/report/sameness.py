@@ -169,7 +169,7 @@ def _figures(candidate: Held) -> list[str | None]:
     if candidate.broken or candidate.unjudged:
         held = f"exceeded: {candidate.broken}" if candidate.broken else f"not checked: {candidate.unjudged}"
     if same is None:
-        return [candidate.name, *[None] * 4, held, *[None] * 6]
+        return [candidate.name, *[None] * 4, candidate.broken or held, *[None] * 6]
     figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), share_of_flips(same.flips), held]
     partly = _is_partly_executed(same)
     figures += [units.sigma(of) if partly else None for of in (same.executed_rms, same.executed_worst)]
@@ -219,7 +219,7 @@ def describe_limits(guard: str) -> str:
 
 def _describe_guard(candidate: Held) -> str:
     if candidate.broken:
-        return f", beyond its limit ({candidate.broken})"
+        return f": {candidate.broken}" if candidate.agreement is None else f", beyond its limit ({candidate.broken})"
     if candidate.unjudged:
         return f"; its limits were not checked ({candidate.unjudged})"
     return f", within the limits ({describe_limits(candidate.guard)})" if candidate.guard else ""

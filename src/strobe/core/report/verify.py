@@ -75,6 +75,8 @@ def _headline(result: VerifyResult) -> str:
     if result.has_passed:
         return f"PASSED: {passed}."
     broken = [check for check in checks if check.broken]
+    if broken and broken[0].agreement is None:
+        return f"FAILED: with {_name(broken[0])}, not every call gives a chunk like the baseline's."
     if broken and broken[0].effect == "exact" and len(broken[0].treatments) == 1:
         return f"FAILED: {_name(broken[0])} must not change the actions, but does."
     if broken:

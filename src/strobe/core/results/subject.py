@@ -52,7 +52,7 @@ class Machine(Data):
     cpu: str
     cores: int
     threads: int = Field(description="torch's intra-op threads; 0 if torch was not loaded")
-    nodes: int = Field(default=1, ge=1, description="memory nodes (NUMA) with processors available to the process")
+    nodes: int | None = optional("memory nodes (NUMA); only older versions counted them")
     memory_bytes: int
     device: str = Field(description="torch device, e.g. 'cpu', 'cuda:0'")
     device_name: str

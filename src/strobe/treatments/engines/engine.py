@@ -1,8 +1,9 @@
 """A part of the subject in an engine: OpenVINO on CPUs, TensorRT on NVIDIA's GPUs.
 
 The part is recorded in one real inference, exported with torch.export for its shapes, built once, and kept in a cache.
-Other shapes are built for when they come, up to a few. A part with a key-value cache sees as many shapes as there are
-lengths of prompts: there torch computes what was not recorded, for a robot cannot wait for an engine.
+Other shapes are built for when they come, up to a few; torch computes those that cannot be built, as where memory is
+short. A part with a key-value cache sees as many shapes as there are lengths of prompts: there torch computes what was
+not recorded, for a robot cannot wait for an engine.
 Around a call the part's ``forward`` is the engine's, whose results have the classes, shapes and dtypes that torch's
 had: neighbours in another dtype notice nothing. That was the fault of a pi0.5 whose vision tower ran in TensorRT in
 half precision and its projector in bfloat16: "mat1 and mat2 must have the same dtype, but got Half and BFloat16".
@@ -83,6 +84,7 @@ class PartInEngine(Treatment, key="engine"):
     precision: str = ""
     all_steps: bool = False
     _built: dict[object, Built] = field(default_factory=dict, init=False, repr=False)
+    _in_torch: set[object] = field(default_factory=set, init=False, repr=False)  # shapes that cannot be built
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
     _sources: list[Tensor] = field(default_factory=list, init=False, repr=False)
@@ -144,10 +146,8 @@ class PartInEngine(Treatment, key="engine"):
             if (self.all_steps or not self._looked) and target.state() != self._weights:
                 return inner(*args, **kwargs)  # until it is applied again
             self._looked = True
-            if call.key not in self._built:
-                if self._cached or self.all_steps or not self.grows or len(self._built) >= SHAPES:
-                    return inner(*args, **kwargs)
-                self._build(subject, target, [call])
+            if call.key not in self._built and not self._add_shape(subject, target, call):
+                return inner(*args, **kwargs)
             built = self._built[call.key]
             with ExitStack() as stack:
                 for name in names:
@@ -207,6 +207,7 @@ class PartInEngine(Treatment, key="engine"):
         if state == self._weights:
             return
         self._built.clear()  # they were built of other weights
+        self._in_torch.clear()
         _require_plain(part, self.part)
         self._precise(part, subject.device)
         require_room(self._building(part), f"building '{self.part}' in {self.engine}", subject)  # before any call
@@ -232,6 +233,17 @@ class PartInEngine(Treatment, key="engine"):
             self.precision = held if held in able else "fp32"
         if self.precision not in able:
             raise UserError(f"engine.precision={self.precision}: {self.engine} has {', '.join(able)} here")
+
+    def _add_shape(self, subject: Subject, target: Target, call: Call) -> bool:
+        """Build for the shapes of ``call``, which come later. Return whether that was done; else torch computes it."""
+        if self._cached or self.all_steps or not self.grows or len(self._built) >= SHAPES or call.key in self._in_torch:
+            return False
+        try:
+            self._build(subject, target, [call])
+        except (UserError, torch.OutOfMemoryError):
+            self._in_torch.add(call.key)
+            return False
+        return True
 
     def _building(self, part: nn.Module) -> float:
         """Return the bytes that building takes, besides a copy of the weights to export from."""

@@ -95,8 +95,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
         # Strides of zero: no kernel minds them, and nothing is copied.
         key, value = (t.expand(-1, heads, -1, -1) for t in (key, value))
     elif heads != shared:
-        # CUDA's only kernel for a mask with shared heads is the slow one.
-        grouped = mask is None or query.device.type == "cpu"
+        # CUDA's only kernel for a mask with shared heads is the slow one, and OpenVINO converts none.
+        grouped = (mask is None or query.device.type == "cpu") and not torch.compiler.is_exporting()
         if not grouped:
             key, value = (t.repeat_interleave(heads // shared, dim=1) for t in (key, value))
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=grouped)

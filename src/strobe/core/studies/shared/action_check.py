@@ -41,8 +41,8 @@ class ActionCheck:
 
     def judge(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
         """Write into ``judged`` how ``guard`` judges the actions of ``name``; unseen ones are not judged."""
-        judged.agreement = self.agreements.get(name, judged.agreement)
         judged.broken = self.failed.get(name, "")
+        judged.agreement = None if judged.broken else self.agreements.get(name, judged.agreement)
         if not judged.broken:
             record_judgement(judged, guard, self.exact_yardstick)
         if not judged.broken:
