@@ -4,7 +4,7 @@
     .venv/bin/python scripts/words.py BEFORE .        # two checkouts next to each other
     .venv/bin/python scripts/words.py --names         # also each function whose name breaks the rule
 
-`docs/style.md` has the vocabulary. `tests/docs/test_style.py` and `tests/docs/test_names.py` hold it.
+`docs/style.md` has the vocabulary. `tests/docs/test_style.py` holds it.
 """
 
 from __future__ import annotations

@@ -31,8 +31,3 @@ def test_the_answer_is_one_line_naming_only_valid_names(name: str, valid: list[s
     else:
         shown = answer.removeprefix("known: ").removesuffix(", …")
         assert shown == ", ".join(sorted(valid)[:12])
-
-
-@given(names)
-def test_the_order_of_the_valid_names_does_not_matter(valid: list[str]):
-    assert nearest("act", valid) == nearest("act", reversed(valid))

@@ -94,3 +94,24 @@ def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
 def glob(word: str, folder: Path) -> list[str]:
     """Return the paths that a shell in ``folder`` makes of ``word``."""
     return [str(path.relative_to(folder)) for path in folder.glob(word)] if "*" in word else [word]
+
+
+COLLECT = """
+import sys, pytest
+code = pytest.main([*sys.argv[1:], "--collect-only", "-qq", "-n0", "-p", "no:cacheprovider"])
+print("imported:", [name for name in ("lerobot", "transformers") if name in sys.modules], int(code))
+"""
+
+
+@pytest.mark.slow("a fresh Python that collects what make check does")
+def test_what_make_check_collects_imports_no_lerobot() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    found = re.search(r"^CHECKED := (.*?[^\\])$", makefile, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    words = found[1].replace("\\\n", " ").split()
+    assert "tests/core/findings" in words
+    checked = [name for word in words for name in (sorted(map(str, ROOT.glob(word))) if "*" in word else [word])]
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, *checked], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "imported: [] 0", done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Words that a reader stumbles over do not come back: docs/style.md has the words that stand in their place."""
+"""Words that a reader stumbles over do not come back, and names are verb phrases or nouns: see docs/style.md."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ SHOWN_ROOMS = ("findings", "report", "cli")  # every text in their code is shown
 
 
 @pytest.fixture(scope="module")
-def old_words() -> dict[str, str]:
+def words() -> ModuleType:
+    return load_script("words")
+
+
+@pytest.fixture(scope="module")
+def old_words(words: ModuleType) -> dict[str, str]:
     """The vocabulary's old words, as patterns, with those that stand in their place."""
-    script: ModuleType = load_script("words")
-    return script.OLD_WORDS
+    return words.OLD_WORDS
 
 
 def old_words_in(texts: Iterable[tuple[str, str]], patterns: Iterable[str]) -> list[str]:
@@ -103,3 +107,23 @@ def test_an_old_word_is_found(old_words: dict[str, str]) -> None:
     (text,) = (text for text in literals(ast.parse(code)) if " " in text)
     assert len(old_words_in([("here", text)], HOUSE_WORDS)) == 1
     assert len(old_words_in([("here", text)], old_words)) == 3
+
+
+def test_no_function_is_named_by_a_preposition_or_a_participle_alone(words: ModuleType) -> None:
+    named = list(words.functions(ROOT))
+    assert len(named) > 8000
+    faults = [
+        f"{each.file}:{each.line}: {each.name} {fault}" for each in named if (fault := words.naming_fault(each.name))
+    ]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sound"),
+    [
+        ("of_actions", False), ("with_baseline", False), ("_kept", False), ("seen", False), ("stands_still", False),
+        ("_not_judged", False), ("action_guard", True), ("is_judged", True), ("_read_header", True), ("speed", True),
+    ],
+)  # fmt: skip
+def test_the_rule_tells_names_apart(words: ModuleType, name: str, sound: bool) -> None:
+    assert (words.naming_fault(name) is None) is sound

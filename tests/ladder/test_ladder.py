@@ -140,8 +140,6 @@ def test_a_median_whose_interval_straddles_the_target_has_no_digits_of_a_miss():
     head = " ".join(kinds.document(result).answers[:2])
     assert "Whether act reaches 10 Hz is inconclusive." in head
     assert "the median is inconclusive, 95 % CI 88 to 149 ms" in head
-    (finding,) = [finding for finding in kinds.advise(result) if finding.rule == "target-missed"]
-    assert "inconclusive: 95 % CI 88 ms to 149 ms" in finding.found
 
 
 def test_a_limit_far_below_the_time_of_a_tiny_model_is_not_called_headroom():
@@ -152,7 +150,6 @@ def test_a_limit_far_below_the_time_of_a_tiny_model_is_not_called_headroom():
         part = PartLimit(part="head", ms=100.0, compute_ms=least_ms, memory_ms=0.0, least_ms=least_ms, bound="compute")
         last.limit = Limit(dtype="float32", parts=[part], ceiling_share=0.5, least_ms=least_ms)
         assert any(line.startswith("act takes 121 ms") for line in kinds.document(result).answers) == shown
-        assert ("far-from-the-limit" in {finding.rule for finding in kinds.advise(result)}) == shown
 
 
 def test_that_nothing_was_faster_is_said_only_if_all_candidates_were_judged():

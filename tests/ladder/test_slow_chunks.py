@@ -16,7 +16,7 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.ladder import settings
 from strobe.ladder.answer import build_recipe
-from strobe.ladder.candidates import Candidate, groups, together
+from strobe.ladder.candidates import Candidate, groups, stack, together
 from strobe.ladder.climb import BASELINE
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim, Climbing
@@ -24,6 +24,7 @@ from strobe.ladder.settings import Aim, Climbing
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})
 HALF = Planted("half", lambda now: {"vision": now.ms["vision"] / 2}, effect="rounding")
+PARTS = {"vision": 0.3, "rest": 0.6, "head": 0.1}
 NOW = measurement(BASELINE, {"policy": (1.0, {})}, 100.0)
 
 
@@ -194,6 +195,15 @@ def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part(
     steps = [Candidate(({"policy.num_steps": n},), (), "lossy", 0) for n in (5, 3)]
     assert groups(steps, "lossy", NOW) == steps, "each alone: together they would surely be wrong"
     assert groups(steps, "exact", NOW) == []
+
+
+def test_an_engine_of_nearly_all_takes_the_place_of_what_else_rounds_in_torch():
+    on = ({"masks": "once"}, {"attention": "sdpa"}, {"precision": "bf16"}, {"memory": "kept"})
+    engine = {"engine": "openvino", "engine.part": "model.rest"}
+    rest, now = Candidate((engine,), ("rest",), "rounding", 0), measurement(BASELINE, {"policy": (1.0, PARTS)}, 100.0)
+    assert stack(on, rest, ("vision",), now) == (on[0], on[3], engine)
+    assert stack(on, rest, (), now) == (*on, engine), "torch computes the vision tower"
+    assert stack(on, Candidate(({"threads": 1},), (), "rounding", 0), ("vision", "rest"), now) == (*on, {"threads": 1})
 
 
 def test_beside_engines_of_nearly_all_torchs_own_treatments_are_left_out():

@@ -45,6 +45,11 @@ from strobe.treatments.numbers.quantise import Quantised
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"
 LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_expert.model"
+INSIDE = "engine=openvino, engine.precision=fp32, engine.part="
+KEEPING = {
+    "pi05": f"timesteps=precomputed, {INSIDE}{EXPERT}",
+    "smolvla": f"prefix_cache=static, {INSIDE}model.vlm_with_expert",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -156,6 +161,18 @@ def test_other_shapes_are_built_for_when_they_come() -> None:
     assert torch.equal(run(subject, treatment), subject.call("inference")(0)), "torch computes it"
     assert treatment.traits().build_s == many
     assert "forward" not in vars(subject.module.get_submodule("vision"))
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_an_engine_holds_nothing_of_the_step_and_the_observation_that_it_was_built_from(kind: str) -> None:
+    subject = load_short_subject(kind, cameras=1)
+    for name, weight in subject.module.named_parameters():
+        if "dense" in name:
+            nn.init.normal_(weight, std=0.3)  # LeRobot begins with zeros, which hide the timestep
+    plain = [subject.chunk(index) for index in range(3)]
+    made = [run(subject, *map(catalogue.make, catalogue.parse(KEEPING[kind])), index=index) for index in range(3)]
+    for ours, theirs in zip(made, plain, strict=True):
+        assert (ours - theirs).square().mean().sqrt() < 1e-3 * theirs.std()
 
 
 def test_torch_computes_a_later_shape_whose_engine_does_not_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,23 @@ def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     return (*(spec for spec in staying if not any(_inside(treatment_slot(spec), engine) for engine in engines)), *added)
 
 
+def stack(on: Sequence[Spec], candidate: Candidate, replaced: Sequence[str], now: Measurement) -> tuple[Spec, ...]:
+    """Return what is on once ``candidate`` is added to ``on``.
+
+    Where engines then compute nearly all of the time, what else changes how torch computes, and rounds, goes: errors
+    would add up.
+
+    Args:
+        replaced: parts that what is on computes by itself.
+        now: what the parts cost.
+    """
+    after = together(on, candidate.specs)
+    engines = {*replaced, *candidate.parts} if all(map(_replaces, candidate.specs)) else set()
+    if sum(share(now, part) for part in engines) <= ENGINES_TAKE:
+        return after
+    return tuple(spec for spec in after if spec in candidate.specs or not _rounds_in_torch(spec))
+
+
 def treatment_slot(spec: Spec) -> tuple[str, str]:
     """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time.
 
@@ -264,6 +281,15 @@ def _replaces(spec: Spec) -> bool:
     return catalogue.find_entry(next(iter(spec))).replaces
 
 
+def _is_of_torch(spec: Spec) -> bool:
+    entry = catalogue.find_entry(next(iter(spec)))
+    return entry.of_torch or DTYPE <= entry.rank < GUIDANCE
+
+
+def _rounds_in_torch(spec: Spec) -> bool:
+    return _is_of_torch(spec) and not _replaces(spec) and combined_effect([spec]) != "exact"
+
+
 def _captures(spec: Spec) -> bool:
     return catalogue.find_entry(next(iter(spec))).rank == CAPTURED
 
@@ -284,7 +310,7 @@ def make_candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         effect=combined_effect(specs),
         rank=max(entry.rank for entry in entries),
         try_alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
-        of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
+        of_torch=all(map(_is_of_torch, specs)),
         dtypes=tuple(dict.fromkeys(dtype for treatment in made for dtype in treatment.dtypes)),
         arithmetic=min(treatment.arithmetic for treatment in made),
         eases=frozenset(eased for entry in entries for eased in entry.eases),

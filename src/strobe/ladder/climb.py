@@ -28,7 +28,7 @@ from strobe.ladder.candidates import (
     is_wider,
     largest,
     sort_candidates,
-    together,
+    stack,
 )
 from strobe.ladder.earlier import Earlier
 from strobe.ladder.in_time import judge_in_time
@@ -212,18 +212,19 @@ class Climb:
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
         part, part_share = largest(candidate, self.part_measurement)
+        specs = stack(self.top.specs, candidate, self.replaced, self.part_measurement)
         tried = Try(
             treatment=candidate.text,
             rung=len(self.steps),
-            effect=strongest([combined_effect(self.top.specs), candidate.effect]),
+            effect=strongest([combined_effect(specs), candidate.effect]),
             part=part,
             parts=list(candidate.parts),
             part_share=part_share,
             before_ms=self.top.ms,
             outcome="not tried",
-            on=[catalogue.format_spec(spec) for spec in self.top.specs],
+            on=[catalogue.format_spec(spec) for spec in self.top.specs if spec in specs],
         )
-        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried, begun)
+        return TriedCandidate(candidate, specs, tried, begun)
 
     def leave(self, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> Climb:
         """Return the climb with those of ``candidates`` that were never tried as not tried.
@@ -234,7 +235,7 @@ class Climb:
         for candidate in candidates:
             if not _candidate_tries(self, candidate):
                 build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
-                saves = f"; it can save at most {100 * _max_saving(self, candidate):.0f} % of a chunk"
+                saves = f"; it can save at most {100 * max_saving(self, candidate):.0f} % of a chunk"
                 reason = f"{why}{build if with_build else ''}{saves}"
                 left.append(self.plan(candidate).reject("not tried", reason))
         return self.add(*left)
@@ -267,7 +268,7 @@ def remaining(climb: Climb) -> list[Candidate]:
     first = sort_candidates(new, now, lambda text: _standing(climb, text), climb.bounds.times, refused, limited)
     far = climb.top.ms > settings.FAR * climb.aim.target_ms
     first.sort(
-        key=lambda each: (far and _max_saving(climb, each) < settings.SMALL_SAVING, not _keeps_rungs(climb, each))
+        key=lambda each: (far and max_saving(climb, each) < settings.SMALL_SAVING, not _keeps_rungs(climb, each))
     )
     return [*first, *sort_candidates(again, now, limited=limited)]
 
@@ -279,7 +280,7 @@ def left_out(climb: Climb) -> str:
     settled, little = counts.pop(SETTLED, 0), counts.pop(LITTLE, 0)
     useless = [f"{count} {why}" for why, count in counts.items()]
     if little:
-        most = max(_max_saving(climb, candidate) for candidate, why in skipped if why == LITTLE)
+        most = max(max_saving(climb, candidate) for candidate, why in skipped if why == LITTLE)
         useless.append(f"{little} that can save at most {significant(100 * most, 2)} % of a chunk")
     reasons = [f"{settled} {SETTLED} (--fresh tries again)"] if settled else []
     reasons += [f"{', '.join(useless)} (--all tries all)"] if useless else []
@@ -294,7 +295,7 @@ def _skip_reason(climb: Climb, candidate: Candidate) -> str | None:
         return SETTLED
     if candidate.specs not in climb.aim.choice.own and (why := climb.bounds.rejection_reason(candidate)):
         return why
-    is_little = not _is_always_tried(climb, candidate) and _max_saving(climb, candidate) < settings.MIN_SAVING
+    is_little = not _is_always_tried(climb, candidate) and max_saving(climb, candidate) < settings.MIN_SAVING
     return LITTLE if is_little else None
 
 
@@ -326,13 +327,13 @@ def _is_replacement(climb: Climb, candidate: Candidate) -> bool:
     """
     if _is_always_tried(climb, candidate):
         return False
-    computed = any(part in climb.replaced for part in candidate.parts) and _max_saving(climb, candidate) < MATTERS
+    computed = any(part in climb.replaced for part in candidate.parts) and max_saving(climb, candidate) < MATTERS
     return computed or all(is_slot_covered(spec, climb.top.specs) for spec in candidate.specs)
 
 
 def _keeps_rungs(climb: Climb, candidate: Candidate) -> bool:
     """Return whether all that is on stays on with ``candidate``; an engine takes the place of those inside it."""
-    after = together(climb.top.specs, candidate.specs)
+    after = stack(climb.top.specs, candidate, climb.replaced, climb.part_measurement)
     return all(spec in after for spec in climb.top.specs)
 
 
@@ -350,7 +351,7 @@ def _is_always_tried(climb: Climb, candidate: Candidate) -> bool:
     return candidate.effect == "lossy" or candidate.specs in climb.aim.choice.own
 
 
-def _max_saving(climb: Climb, candidate: Candidate) -> float:
+def max_saving(climb: Climb, candidate: Candidate) -> float:
     """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
 
     What an accepted engine computes is in none of them, because it takes the place of the modules. Where the

@@ -24,9 +24,7 @@ UNJUDGED: tuple[TryOutcome, ...] = ("inconclusive", "not judged", "not tried")
 # time above the bound of a narrower dtype.
 UNTRIED_SAVES, NARROW_SAVES = 0.25, 0.5
 MOST_HEADROOM = 20.0  # times the roofline's least time: what takes longer is not limited by arithmetic or memory
-MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
 NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
-FAR_FROM_LIMIT = 0.3  # the same: most of the time goes to something else than arithmetic and memory
 
 _SHOWN = 4  # treatments that a finding names
 ENOUGH_S = 600.0  # seconds of a longer climb, if the one before was short
@@ -38,30 +36,24 @@ def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
     ladder = result.ladder
     if ladder is None or ladder.met or not ladder.rungs:
         return
-    last = next((m for m in result.measurements if m.name == ladder.chosen), None)
+    last, judged = next((m for m in result.measurements if m.name == ladder.chosen), None), ladder.in_time
     if last is None:
         return
     if whole_ms(last) > ladder.target_ms:
         yield from _missed_target(ladder, last, result)
-    elif ladder.in_time is not None and (values := (ladder.alone or last.samples).values):
-        if ladder.in_time.outcome == "not judged":
-            yield from _unjudged_target(ladder, ladder.in_time)
-        else:  # the median is in time, so parts are not what is too long
-            yield from _late(ladder, last, ladder.in_time, values)
+    elif judged is not None and judged.outcome != "not judged" and last.samples.values:
+        yield from _late(ladder, last, judged)  # the median is in time, so parts are not what is too long
 
 
 def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Iterator[Finding]:
-    took, interval = whole_ms(last), last.samples.summary.interval
+    took = whole_ms(last)
     at = "the baseline" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}"
-    ci = ""
-    if interval is not None and straddles(interval, ladder.target_ms):
-        ci = f"; inconclusive: {100 * interval.level:.3g} % CI {ms(interval.low)} to {ms(interval.high)}"
     missing = took - ladder.target_ms
     yield warning(
         rule="target-missed",
         title=f"A chunk of {result.subject.name} takes {ms(took)}; {ladder.target_hz:g} Hz allows "
         f"{ms(ladder.target_ms)}",
-        found=f"{ms(took)} per chunk, {at}{ci}.",
+        found=f"{ms(took)} per chunk, {at}.",
         why="A robot that needs one chunk per control tick waits for it. A robot that executes several actions of a "
         "chunk, or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that "
         "takes.",
@@ -70,19 +62,9 @@ def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) ->
     )
 
 
-def _unjudged_target(ladder: Ladder, judged: InTime) -> Iterator[Finding]:
-    needed = f": --iterations={judged.needed}" if judged.needed else ""
-    yield info(
-        rule="target-not-judged",
-        title=f"{judged.chunks} chunks do not prove {ladder.target_hz:g} Hz",
-        found=f"{judged.on_time} of {judged.chunks} chunks took {ms(ladder.target_ms)} or less.",
-        why="A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.",
-        do=f"Measure more chunks on a quiet machine{needed}.",
-    )
-
-
-def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]) -> Iterator[Finding]:
-    slowest = sorted(values)[min(math.ceil(judged.asked * len(values)), len(values)) - 1]
+def _late(ladder: Ladder, last: Measurement, judged: InTime) -> Iterator[Finding]:
+    values = sorted((ladder.alone or last.samples).values)
+    slowest = values[min(math.ceil(judged.asked * len(values)), len(values)) - 1]
     late_share = 1 - judged.share
     yield warning(
         rule="chunks-late",
@@ -209,28 +191,6 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
         )
 
 
-def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
-    last = _best(result)
-    if last is None or last.limit is None or not last.limit.parts:
-        return
-    limit, took = last.limit, whole_ms(last)
-    if took / MOST_HEADROOM <= limit.least_ms < FAR_FROM_LIMIT * took:
-        part = max(limit.parts, key=lambda candidate: candidate.ms - candidate.least_ms)
-        above, bound = part.ms - part.least_ms, f" (bound by {part.bound})" if part.bound else ""
-        share = limit.least_ms / took
-        yield info(
-            rule="far-from-the-limit",
-            title=f"'{last.name}' is at {percent(share)} of this machine's peak; most time is lost in {part.part}",
-            found=f"It takes {ms(took)}. Arithmetic and memory need {ms(limit.least_ms)} of that. {part.part} takes "
-            f"{ms(part.ms)} and needs {ms(part.least_ms)}{bound}.",
-            why="The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.",
-            do="`strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and "
-            "memory=kept (freed memory stays with the process) remove most of them.",
-            gain=f"at most {ms(took)} → {ms(took - above)} per chunk, at the roofline of {part.part} (computed)",
-            evidence={"gain_share": above / took},
-        )
-
-
 def _best(result: OptimizeResult) -> Measurement | None:
     chosen = result.ladder.chosen if result.ladder is not None else ""
     return next((m for m in result.measurements if m.name == chosen and whole_ms(m) > 0), None)
@@ -253,20 +213,6 @@ def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
-    for paired in result.episodes:
-        if paired.is_undecided and paired.possible_drop > MAX_POSSIBLE_DROP:
-            yield info(
-                rule="episodes-say-little",
-                title=f"After {len(paired.pairs)} paired episodes success may still be "
-                f"{100 * paired.possible_drop:.0f} points lower",
-                found=f"{paired.sentence}.",
-                why="An episode succeeds or fails, so a few episodes show only large differences.",
-                do="Play more episodes and name the loss that they must exclude: --eval.n_episodes=50 --guard "
-                '"success_drop<=0.1".',
-            )
-
-
 def never_succeeds(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     for paired in result.episodes:
         if paired.by != "success" and paired.pairs:
@@ -281,5 +227,5 @@ def never_succeeds(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-RULES = (find_missed_target, find_guard_refusals, find_machine_limit, far_from_the_limit)
-OF_EPISODES = (worse, find_scarce_episodes, never_succeeds)
+RULES = (find_missed_target, find_guard_refusals, find_machine_limit)
+OF_EPISODES = (worse, never_succeeds)

@@ -29,6 +29,7 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval, Summary
 from strobe.core.results.measurement import Measurement, host_and_device
 from strobe.core.results.numerals import significant
+from strobe.core.treatments.catalogue import format_spec
 from strobe.core.treatments.known import known_words
 from strobe.core.treatments.words import find_entry, parse
 from strobe.evaluate import page_episodes as episodes
@@ -194,6 +195,8 @@ def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Run
     glossed = _gloss_treatments(rung)
     written = ", ".join(treatment for treatment, _ in glossed)
     gloss = f" ({glossed[0][1]})" if len(glossed) == 1 and glossed[0][1] else ""
+    gone = [spec for spec in ladder.rungs[ladder.rungs.index(rung) - 1].treatments if spec not in rung.treatments]
+    gloss += f", in place of {', '.join(brief(format_spec(spec)) for spec in gone)}" if gone else ""
     return f"Step {index}: {written}{gloss}; {_describe_gain(result, ladder, rung)}."
 
 
@@ -201,11 +204,10 @@ def _gloss_treatments(rung: Rung) -> list[tuple[str, str | None]]:
     glossed: list[tuple[str, str | None]] = []
     try:
         for spec in parse(rung.treatment, known_words()):
-            written = ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())
             entry = find_entry(next(iter(spec)), known_words())
             # A setting of the policy says itself what it is.
             gloss = None if entry.key.endswith(".") else _VALUE.sub("", entry.help).partition("; ")[0]
-            glossed.append((brief(written), gloss))
+            glossed.append((brief(format_spec(spec)), gloss))
     except UserError:  # of a package that is not installed here
         return [(brief(rung.treatment), None)]
     return glossed

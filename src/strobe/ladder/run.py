@@ -34,7 +34,7 @@ from strobe.evaluate.measure.planning import foresight
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, judge_rungs
 from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, make_candidate, together
-from strobe.ladder.climb import BASELINE, Climb, Step, TriedCandidate, left_out, remaining
+from strobe.ladder.climb import BASELINE, Climb, Step, TriedCandidate, left_out, max_saving, remaining
 from strobe.ladder.closing import (
     can_be_judged,
     closing_run,
@@ -295,6 +295,9 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
         yield climb
         refused: set[str] = set()
         while grouped:
+            climb = climb if climb.offered is not None else survey(climber, climb)
+            # Time may end before each is tried by itself: what can save most comes first.
+            grouped.sort(key=lambda each: (each.try_alone, -each.try_alone * max_saving(climb, each)))
             group = grouped.pop(0)
             if (climb := confirm_target(climber, climb)).has_reached_target:
                 yield survey(climber, climb).end_at_target()

@@ -17,9 +17,10 @@ from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Verdict
 from strobe.core.sameness.check import PolicyCallError
 from strobe.core.studies.shared.measuring import Measured
+from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Spec, Variant
 from strobe.ladder import settings
-from strobe.ladder.candidates import Candidate, candidates, make_candidate, replaced_parts, together
+from strobe.ladder.candidates import Candidate, candidates, make_candidate, replaced_parts, stack
 from strobe.ladder.climb import Climb, TriedCandidate, find_entries
 from strobe.ladder.results import TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, require_uninterrupted
@@ -124,6 +125,7 @@ def attempt(climber: Climber, climb: Climb, candidate: Candidate, sharing: int =
     Raises:
         KeyboardInterrupt: during its run.
     """
+    climb = climb if climb.offered is not None else survey(climber, climb)
     trial = climb.plan(candidate, begun=True)
     tried = trial.tried
     before = ms(tried.before_ms)
@@ -133,7 +135,8 @@ def attempt(climber: Climber, climb: Climb, candidate: Candidate, sharing: int =
     if others := len(tried.parts) - 1 if tried.part else 0:
         place += f" and {others} other part{'' if others == 1 else 's'}"
     number = 1 + sum(each.listed for each in climb.trials)
-    head = f"candidate {number}: {candidate.text} on {place}"
+    gone = ", ".join(catalogue.format_spec(spec) for spec in climb.top.specs if spec not in trial.specs)
+    head = f"candidate {number}: {candidate.text}{gone and f', in place of {gone},'} on {place}"
     climber.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
     try:
         variant = climber.runs.variant(tried.rung, trial.specs)
@@ -235,10 +238,11 @@ def try_rungs_together(climber: Climber, climb: Climb, rungs: Sequence[Candidate
     head = f"accepted by the last search, now together: {'; '.join(rung.text for rung in rungs)}"
     climber.reporter.doing(head)
     specs: tuple[Spec, ...] = ()
-    on = [climb.top.specs]
+    on, replaced = [climb.top.specs], list(climb.replaced)
     for rung in rungs:
-        specs = together(specs, rung.specs)
-        on.append(together(on[-1], rung.specs))
+        specs, last = (stack(each, rung, replaced, climb.part_measurement) for each in (specs, on[-1]))
+        replaced += replaced_parts(climber.runs.subject, rung.specs)
+        on.append(last)
     whole = planned = climb.plan(make_candidate(climber.runs.subject, specs))
     measured, variants, first_s = None, list[Variant](), list[float | None]()
     try:

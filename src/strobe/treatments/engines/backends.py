@@ -302,6 +302,7 @@ def _require(module: str, extra: str) -> None:
         raise UserError(f"engine={extra} needs a package: {install(extra)}") from None
 
 
+FORM = "2"  # of the files: those before may hold values of the call that they were exported from
 ENGINES: dict[str, Callable[[], Engine]] = {"openvino": OpenVINO, "tensorrt": TensorRT}
 
 
@@ -385,7 +386,7 @@ def engine_file(
     It depends on weights, shapes, versions, ``device`` and ``precision``, and on what ``about`` says.
     """
     digest = hashlib.blake2b(digest_size=16)
-    keys = [name, precision, engine.versions(device, precision), _package(part), str(getattr(part, "config", ""))]
+    keys = [FORM, name, precision, engine.versions(device, precision), _package(part), str(getattr(part, "config", ""))]
     keys += [about, repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
     digest.update("\0".join(keys).encode())
     for path, weight in [*part.named_parameters(), *part.named_buffers()]:

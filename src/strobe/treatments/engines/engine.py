@@ -56,6 +56,7 @@ from strobe.treatments.engines.recorded import (
     least_cosine,
     run_flattened,
 )
+from strobe.treatments.graphs.host_work import separate_epoch
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import find_part, match_parts
 
@@ -285,7 +286,7 @@ class PartInEngine(Treatment, key="engine"):
         started = time.perf_counter()
         try:
             with _suspend_observation(subject.device):
-                with RecordedDraws() as drawn:
+                with separate_epoch(building=True), RecordedDraws() as drawn:
                     results = run_flattened(target.call, call.args, call.kwargs)
                 self._cached |= has_cache(results)
                 template = Results.from_value(results, self.part)
@@ -351,7 +352,7 @@ class PartInEngine(Treatment, key="engine"):
             if last != form:
                 flat = Flat(part, calls[0], places, target.call, [value.dtype for value in noise]).eval()
                 # Where it fails, torch prints the graph so far.
-                with redirect_stderr(io.StringIO()), schedulers_laid_out([target.owner]):
+                with redirect_stderr(io.StringIO()), schedulers_laid_out([target.owner]), separate_epoch(building=True):
                     program = torch.export.export(flat, inputs[0], strict=False)
                 model = self._engine.read(program, inputs[0])
                 if not copied and self.engine == "openvino":

@@ -24,7 +24,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.families.flow_parts import STEP
 from strobe.lerobot.sampling import Flow
-from strobe.treatments.graphs.host_work import EpochCache, is_in_region
+from strobe.treatments.graphs.host_work import EpochCache, is_building, is_in_region
 from strobe.treatments.parts import FlowModules, deriving, require_flow, weights_seen
 
 
@@ -59,6 +59,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
     _table: _Table | None = field(default=None, init=False, repr=False)
     _seen: Any = field(default=None, init=False, repr=False)
     _index: Tensor | None = field(default=None, init=False, repr=False)
+    _building: bool = field(default=False, init=False, repr=False)  # whether the index was made while one builds
     _now: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
@@ -94,6 +95,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
                 timestep = kwargs["timestep"] if "timestep" in kwargs else args[-1]
                 table = self._table
                 self._index = None if table is None or deriving() else table.index(timestep)
+                self._building = is_building()
                 if table is None or self._index is None:
                     return embed_suffix(*args, **kwargs)
                 now[:] = [table.embeddings.index_select(0, self._index), timestep]
@@ -112,21 +114,25 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
 
     def _first(self, forward: Call, now: list[Tensor]) -> Call:
         # The result goes through an activation into the second layer, which ignores it while ``now`` is set.
-        return lambda x: x if now else forward(x)
+        return lambda x: x if now and self._is_of_now() else forward(x)
 
     def _second(self, forward: Call, now: list[Tensor]) -> Call:
         def call(x: Tensor) -> Tensor:
             table = self._table
-            if not now or table is None or table.conditions is None or self._index is None:
+            if not now or table is None or table.conditions is None or self._index is None or not self._is_of_now():
                 return forward(x)
             return table.conditions.index_select(0, self._index).expand(len(x), -1)
 
         return call
 
+    def _is_of_now(self) -> bool:
+        """Return whether the index is that of this step: in an engine of a part it would become a constant."""
+        return self._building == is_building()
+
     def _modulating(self, forward: Call, number: int) -> Call:
         def call(condition: Tensor) -> Tensor:
             table, index = self._table, self._index
-            if table is None or index is None or deriving():
+            if table is None or index is None or deriving() or not self._is_of_now():
                 return forward(condition)
             return table.modulations[number].index_select(0, index).expand(len(condition), -1)
 

@@ -105,14 +105,9 @@ class Host(Stepping):
 
     @contextmanager
     def _enter_region(self, *, capturing: bool) -> Iterator[None]:
-        global _epoch
         self._capturing, self._sent, self._drawn, self.failed = capturing, 0, 0, ""
-        before, _epoch = _epoch, object()
-        try:
-            with self:
-                yield
-        finally:
-            _epoch = before
+        with separate_epoch(), self:
+            yield
 
     def _send(self, func: Call, args: Sequence[object], kwargs: dict[str, object]) -> object:
         if not self._capturing:
@@ -148,20 +143,43 @@ class Host(Stepping):
         return remembered[index]
 
 
-_epoch: object | None = None  # the warm-up or the capture that runs now
+_epoch: object | None = None  # the warm-up, the capture or the building that runs now
+_building = False
+
+
+@contextmanager
+def separate_epoch(*, building: bool = False) -> Iterator[None]:
+    """Around a call in which nothing may be found that an `EpochCache` kept before it.
+
+    Args:
+        building: whether an engine of a part is built from the call: what a treatment kept of an earlier step or
+            observation would become a constant of it. `is_building` tells it to what keeps values by itself.
+    """
+    global _epoch, _building
+    before, _epoch, _building = (_epoch, _building), object(), building
+    try:
+        yield
+    finally:
+        _epoch, _building = before
+
+
+def is_building() -> bool:
+    """Return whether an engine is being built."""
+    return _building
 
 
 def is_in_region() -> bool:
-    """Return whether a region is being warmed up or captured: then nothing may be read from the device."""
+    """Return whether a region is being warmed up, captured or built: then nothing may be read from the device."""
     return _epoch is not None
 
 
 class EpochCache(dict[K, V]):
     """Values that a treatment keeps from one step or call to the next, for as long as the epoch lasts.
 
-    Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was
-    made in a warm-up must not be found in the capture: the work that made it would be missing in the graph, and a
-    replay would read the first observation's values for ever, from memory that may be somebody else's by then.
+    Each warm-up and each capture of a region is an epoch of its own, as is each call that an engine is built from; all
+    that is outside of them is one. What was made in a warm-up must not be found in the capture: the work that made it
+    would be missing in the graph, and a replay would read the first observation's values for ever, from memory that may
+    be somebody else's by then.
     """
 
     _made_in: object | None = None
