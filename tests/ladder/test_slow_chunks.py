@@ -201,9 +201,11 @@ def test_an_engine_of_nearly_all_takes_the_place_of_what_else_rounds_in_torch():
     on = ({"masks": "once"}, {"attention": "sdpa"}, {"precision": "bf16"}, {"memory": "kept"})
     engine = {"engine": "openvino", "engine.part": "model.rest"}
     rest, now = Candidate((engine,), ("rest",), "rounding", 0), measurement(BASELINE, {"policy": (1.0, PARTS)}, 100.0)
-    assert stack(on, rest, ("vision",), now) == (on[0], on[3], engine)
-    assert stack(on, rest, (), now) == (*on, engine), "torch computes the vision tower"
-    assert stack(on, Candidate(({"threads": 1},), (), "rounding", 0), ("vision", "rest"), now) == (*on, {"threads": 1})
+    assert stack(on, rest, {}, now) == (*on, engine), "torch computes the vision tower"
+    eyes = {"engine": "openvino", "engine.part": "model.rest.eyes"}
+    engines = {"engine=openvino, engine.part=model.rest.eyes": ("vision",)}
+    assert stack((*on, eyes), rest, engines, now) == (eyes, on[0], on[3], engine), "its path alone lies inside"
+    assert stack((*on, eyes), Candidate(({"threads": 1},), (), "rounding", 0), engines, now)[:-1] == (*on, eyes)
 
 
 def test_beside_engines_of_nearly_all_torchs_own_treatments_are_left_out():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +33,7 @@ NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # On two cores: torch.compile takes 20 to 60 s, and an engine of 100 denoising steps took 181 s (Diffusion, full size).
 COMPILING_S, CAPTURING_S, ALL_STEPS_S = 60.0, 5.0, 180.0
 PREPROCESSING = "preprocessing"
+Engines = Mapping[str, Sequence[str]]  # an engine as it is written on a command line → the parts that it computes
 ENGINES_TAKE = 0.85  # share of the time in parts that engines compute, from which torch's own treatments are left out
 SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
 
@@ -201,7 +202,7 @@ def groups(candidates: Sequence[Candidate], effect: Effect, now: Measurement) ->
         first.setdefault(treatment_slot(candidate.specs[0]), candidate)
     chosen = [candidate for slot, candidate in first.items() if not any(_inside(slot, other) for other in first)]
     engines = [each for each in chosen if each.parts and all(_replaces(spec) for spec in each.specs)]
-    if sum(share(now, part) for part in {part for each in engines for part in each.parts}) > ENGINES_TAKE:
+    if _share_together(now, {part for each in engines for part in each.parts}) > ENGINES_TAKE:
         chosen = engines + [each for each in chosen if not (each.of_torch or each in engines)]
     if not chosen:
         return single
@@ -235,19 +236,26 @@ def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     return (*(spec for spec in staying if not any(_inside(treatment_slot(spec), engine) for engine in engines)), *added)
 
 
-def stack(on: Sequence[Spec], candidate: Candidate, replaced: Sequence[str], now: Measurement) -> tuple[Spec, ...]:
+def stack(on: Sequence[Spec], candidate: Candidate, engines: Engines, now: Measurement) -> tuple[Spec, ...]:
     """Return what is on once ``candidate`` is added to ``on``.
 
     Where engines then compute nearly all of the time, what else changes how torch computes, and rounds, goes: errors
-    would add up.
+    would add up. An engine whose path lies inside the candidate's stays where it computes another part, such as
+    SmolVLA's vision tower, which the language model around it does not call.
 
     Args:
-        replaced: parts that what is on computes by itself.
+        engines: those of ``on``.
         now: what the parts cost.
     """
     after = together(on, candidate.specs)
-    engines = {*replaced, *candidate.parts} if all(map(_replaces, candidate.specs)) else set()
-    if sum(share(now, part) for part in engines) <= ENGINES_TAKE:
+    if not all(map(_replaces, candidate.specs)):
+        return after
+    gone = {catalogue.format_spec(spec): spec for spec in on if spec not in after and candidate.parts}
+    slots = [treatment_slot(spec) for spec in candidate.specs]
+    other = [spec for text, spec in gone.items() if not {*engines.get(text, ())} <= {*candidate.parts}]
+    after = (*(spec for spec in other if treatment_slot(spec) not in slots), *after)
+    computed = {part for parts in (*engines.values(), candidate.parts) for part in parts}
+    if _share_together(now, computed) <= ENGINES_TAKE:
         return after
     return tuple(spec for spec in after if spec in candidate.specs or not _rounds_in_torch(spec))
 
@@ -284,6 +292,12 @@ def _replaces(spec: Spec) -> bool:
 def _is_of_torch(spec: Spec) -> bool:
     entry = catalogue.find_entry(next(iter(spec)))
     return entry.of_torch or DTYPE <= entry.rank < GUIDANCE
+
+
+def _share_together(now: Measurement, parts: Set[str]) -> float:
+    """Return the share of the time in ``parts``, 0 to 1, where one lies inside another once."""
+    named = [part for part in now.components if not part.other and part.path[-1] in parts]
+    return sum(part.share for part in named if parts.isdisjoint(part.path[:-1]))
 
 
 def _rounds_in_torch(spec: Spec) -> bool:
@@ -323,10 +337,10 @@ def combined_effect(specs: Sequence[Spec]) -> Effect:
     return strongest([*kinds, *(catalogue.make(spec).effect for spec in specs)])
 
 
-def replaced_parts(subject: Subject, specs: Sequence[Spec]) -> list[str]:
-    """Return the parts that one of ``specs`` computes by itself, in place of the modules that are there."""
+def find_engines(subject: Subject, specs: Sequence[Spec]) -> Engines:
+    """Return those of ``specs`` that compute parts by themselves, in place of the modules that are there."""
     entries = [(catalogue.find_entry(next(iter(spec))), spec) for spec in specs]
-    return [part for entry, spec in entries if entry.replaces for part in entry.parts(subject, spec)]
+    return {catalogue.format_spec(spec): entry.parts(subject, spec) for entry, spec in entries if entry.replaces}
 
 
 @dataclass(frozen=True)

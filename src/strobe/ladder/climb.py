@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from strobe.core.measure.components import share, shares
 from strobe.core.measure.guard import strongest
@@ -22,6 +22,7 @@ from strobe.ladder import settings
 from strobe.ladder.candidates import (
     Bounds,
     Candidate,
+    Engines,
     Standing,
     combined_effect,
     is_slot_covered,
@@ -128,7 +129,7 @@ class Climb:
         glanced: whether the baseline was only glanced at so far.
         trials: what was tried so far, in order.
         offered: by the catalogue on top of the highest rung; None until `trial.survey` has asked for it.
-        replaced: parts that what is on computes by itself, in place of the modules that are there.
+        engines: those that are on; none until `trial.survey` has looked.
         in_time: of the highest rung, by a run of its own; None without one.
         closed: a run of all rungs that is as good as a closing run of them; None without one.
         ended: why it ended, in words; None while it goes on.
@@ -142,7 +143,7 @@ class Climb:
     glanced: bool
     trials: tuple[TriedCandidate, ...] = ()
     offered: tuple[Candidate, ...] | None = None
-    replaced: tuple[str, ...] = ()
+    engines: Engines = field(default_factory=dict)
     in_time: InTime | None = None
     closed: Measured | None = None
     ended: str | None = None
@@ -170,6 +171,11 @@ class Climb:
         return next(seen, self.top).measurement
 
     @property
+    def replaced(self) -> list[str]:
+        """The parts that engines compute, in place of the modules that are there."""
+        return [part for parts in self.engines.values() for part in parts]
+
+    @property
     def has_reached_target(self) -> bool:
         """Whether the highest rung is shown to reach the target; never where all candidates are to be tried."""
         return not self.aim.everything and (self.in_time or self._seen_in_time).outcome == "reached"
@@ -188,7 +194,7 @@ class Climb:
         """Return the climb after these tries; what was known of the highest rung goes where there is a new one."""
         after = replace(self, trials=(*self.trials, *trials))
         same_top = all(trial.step is None for trial in trials)
-        return after if same_top else replace(after, offered=None, replaced=(), in_time=None)
+        return after if same_top else replace(after, offered=None, engines={}, in_time=None)
 
     def hold_top(self, agreement: Agreement) -> Climb:
         """Return the climb whose highest rung held the guard in a closer check, with ``agreement``."""
@@ -207,12 +213,12 @@ class Climb:
         refused = self.trials[place].reject(outcome, reason)
         trials = (*self.trials[:place], refused, *(replace(trial, begun=False) for trial in after))
         below = replace(self, trials=trials, closed=None, ended=None, at_target=False, in_time=None)
-        return replace(below, offered=None, replaced=())
+        return replace(below, offered=None, engines={})
 
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
         part, part_share = largest(candidate, self.part_measurement)
-        specs = stack(self.top.specs, candidate, self.replaced, self.part_measurement)
+        specs = stack(self.top.specs, candidate, self.engines, self.part_measurement)
         tried = Try(
             treatment=candidate.text,
             rung=len(self.steps),
@@ -333,7 +339,7 @@ def _is_replacement(climb: Climb, candidate: Candidate) -> bool:
 
 def _keeps_rungs(climb: Climb, candidate: Candidate) -> bool:
     """Return whether all that is on stays on with ``candidate``; an engine takes the place of those inside it."""
-    after = stack(climb.top.specs, candidate, climb.replaced, climb.part_measurement)
+    after = stack(climb.top.specs, candidate, climb.engines, climb.part_measurement)
     return all(spec in after for spec in climb.top.specs)
 
 

@@ -7,9 +7,8 @@ import shlex
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import ms, number_in_words, percent, sigma, whole_ms
+from strobe.core.findings.view import distance, ms, percent, whole_ms
 from strobe.core.results import units
-from strobe.core.results.agreement import Agreement
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding, good, info, warning
 from strobe.core.results.measurement import Measurement
@@ -28,7 +27,7 @@ NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to com
 
 _SHOWN = 4  # treatments that a finding names
 ENOUGH_S = 600.0  # seconds of a longer climb, if the one before was short
-ENOUGH_CHUNKS = 135  # chunks of a longer climb: three times what a climb takes by itself if chunks are long
+ENOUGH_CHUNKS = 225  # chunks of a longer climb: three times what a climb takes by itself if chunks are long
 
 
 def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
@@ -93,16 +92,8 @@ def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Findi
 
 def _refusal(attempt: Try) -> str:
     faster = f", {1 / attempt.verdict.ratio:.2f} × as fast" if attempt.verdict and attempt.verdict.ratio > 0 else ""
-    why = _figures(attempt.agreement) if attempt.agreement is not None else attempt.reason
-    return f"{attempt.treatment} ({why}{faster})"
-
-
-def _figures(same: Agreement) -> str:
-    if same.rms is None or same.worst is None:
-        return f"cosine {same.cosine:.5f}, largest error {same.largest_error:.3g}"
-    flips = f", {number_in_words(100 * same.flips)} % of decisions flip" if same.flips else ""
-    where = f" in {same.worst_dimension}" if same.worst_dimension else ""
-    return f"RMS {sigma(same.rms)}, worst {sigma(same.worst)}{where}{flips}"
+    why = distance(attempt.agreement) if attempt.agreement is not None else attempt.reason
+    return f"{attempt.treatment}: {why}{faster}"
 
 
 def ways(result: OptimizeResult) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from strobe.core.errors import UserError
@@ -24,7 +24,7 @@ from strobe.core.report.document import (
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.agreement import Agreement, Effect
+from strobe.core.results.agreement import Effect
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval, Summary
 from strobe.core.results.measurement import Measurement, host_and_device
@@ -233,7 +233,9 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     shown += limits.sections(_label_rungs(result, ladder), ladder.chosen, "Step")
     if ladder.needs:
         about = f"Measured: {ladder.chosen}. 'Must fall to' holds if only that part changes."
-        shown.append(Section("needs", f"To {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
+        needs = [need for need in ladder.needs if need.share >= SMALL or need is ladder.needs[0]]
+        needed = table(needs, _NEEDS, share=lambda need: need.share)
+        shown.append(Section("needs", f"To {ladder.target_hz:g} Hz", needed, [about]))
     if not ladder.met and (further := ways(result)[1:]):
         shown.append(
             Section("ways", "What else could help", None, [f"{line[:1].upper()}{line[1:]}" for line in further])
@@ -302,7 +304,8 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
     )
     rows = []
     for index, rung in enumerate(ladder.rungs):
-        same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
+        whole, memory = _comparison(result, ladder.rungs[0].name, rung.name), result.measurement(rung.name).memory
+        same = whole.agreement if whole is not None else None
         cells = [_label(index, rung), rung.effect if index else None]
         cells += [units.sigma(same and same.rms), units.sigma(same and same.worst)]
         cells += [sameness.share_of_flips(same and same.flips), None if same is None else f"{same.cosine:.6f}"]
@@ -311,11 +314,6 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += [units.size(memory.stays)]
         rows.append(Row([*cells, f"{rung.build_s:.1f}" if rung.build_s and rung.build_s >= 0.05 else None]))
     return Table(columns, rows).drop_empty_columns()
-
-
-def _needs(needs: Sequence[Need]) -> Table:
-    shown = [need for need in needs if need.share >= SMALL or need is needs[0]]
-    return table(shown, _NEEDS, share=lambda need: need.share)
 
 
 _NEEDS: Columns[Need] = [
@@ -403,11 +401,6 @@ def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[samen
 
 def _label_of_chosen(ladder: Ladder) -> list[str]:
     return [_label(i, rung) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
-
-
-def _agreement(result: OptimizeResult, ladder: Ladder, rung: Rung) -> Agreement | None:
-    comparison = _comparison(result, ladder.rungs[0].name, rung.name)
-    return comparison.agreement if comparison is not None else None
 
 
 def _gain(comparison: Comparison | None) -> list[str | None]:

@@ -33,7 +33,7 @@ SMALL_SAVING = 0.15  # share of a chunk's time: what can save less comes last wh
 MIN_SAVING = 0.02  # share of a chunk's time: what can save less is not tried
 PREDICTED_MARGIN = 1.05  # rungs of an earlier ladder suffice if their predicted time × this meets the target
 # Chunks of the baseline that a climb by effect takes at least, and ten tries one by one; × the usual limit at most.
-LEAST_CHUNKS, ONE_BY_ONE_CHUNKS, LONGEST = 60.0, 250.0, 3.0
+LEAST_CHUNKS, ONE_BY_ONE_CHUNKS, LONGEST = 75.0, 250.0, 3.0
 
 # The closing run
 

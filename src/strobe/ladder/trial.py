@@ -20,7 +20,7 @@ from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Spec, Variant
 from strobe.ladder import settings
-from strobe.ladder.candidates import Candidate, candidates, make_candidate, replaced_parts, stack
+from strobe.ladder.candidates import Candidate, candidates, find_engines, make_candidate, stack
 from strobe.ladder.climb import Climb, TriedCandidate, find_entries
 from strobe.ladder.results import TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, require_uninterrupted
@@ -68,7 +68,7 @@ def survey(climber: Climber, climb: Climb) -> Climb:
         offered = candidates(subject, climb.aim.choice, top.measurement)
     finally:
         undo()
-    return replace(climb, offered=tuple(offered), replaced=tuple(replaced_parts(subject, top.specs)))
+    return replace(climb, offered=tuple(offered), engines=find_engines(subject, top.specs))
 
 
 def confirm_target(climber: Climber, climb: Climb) -> Climb:
@@ -238,10 +238,10 @@ def try_rungs_together(climber: Climber, climb: Climb, rungs: Sequence[Candidate
     head = f"accepted by the last search, now together: {'; '.join(rung.text for rung in rungs)}"
     climber.reporter.doing(head)
     specs: tuple[Spec, ...] = ()
-    on, replaced = [climb.top.specs], list(climb.replaced)
+    on, engines = [climb.top.specs], dict(climb.engines)
     for rung in rungs:
-        specs, last = (stack(each, rung, replaced, climb.part_measurement) for each in (specs, on[-1]))
-        replaced += replaced_parts(climber.runs.subject, rung.specs)
+        specs, last = (stack(each, rung, engines, climb.part_measurement) for each in (specs, on[-1]))
+        engines |= find_engines(climber.runs.subject, rung.specs)
         on.append(last)
     whole = planned = climb.plan(make_candidate(climber.runs.subject, specs))
     measured, variants, first_s = None, list[Variant](), list[float | None]()

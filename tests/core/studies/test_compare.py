@@ -126,8 +126,7 @@ def test_a_variant_whose_call_fails_is_said_to_fail_and_not_to_change_the_action
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(load_tiny_subject("act"), [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
     assert (result.comparisons[0].agreement, result.comparisons[0].outcome) == (None, "broken")
-    found = {finding.rule for finding in advise(result)}
-    assert found & {"call-fails", "exact-treatment-broken"} == {"call-fails"}
+    assert {found.rule for found in advise(result)} & {"call-fails", "exact-treatment-broken"} == {"call-fails"}
 
 
 def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_note(monkeypatch):

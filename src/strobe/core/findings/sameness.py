@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import number_in_words, sigma
+from strobe.core.findings.view import distance, number_in_words, sigma
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, yardstick
 from strobe.core.results.answer import Guarded, Held, VerifyResult
@@ -73,7 +73,7 @@ def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
         yield warning(
             rule="guard-broken",
             title=f"{name} changes the {same.of} beyond its limit: {treated.broken}",
-            found=f"The {same.of} are {_figures(same)}.{limit}",
+            found=f"The {same.of} are {distance(same)}.{limit}",
             why=f"The {same.of} differ from those of the baseline. This run did not measure whether the policy still "
             "succeeds at its task.",
             do=f"Do not use {name}, or apply it to one part only. Or show with paired episodes that it does no harm "
@@ -143,7 +143,7 @@ def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
         return
     agreements = [treated.agreement for treated in result.guarded_actions() if treated.agreement is not None]
     worst = max((same for same in agreements if same.rms is not None), key=lambda same: same.rms or 0.0, default=None)
-    at_cosine = f" At cosine {worst.cosine:.6f} the {worst.of} are {_figures(worst)}." if worst is not None else ""
+    at_cosine = f" At cosine {worst.cosine:.6f} the {worst.of} are {distance(worst)}." if worst is not None else ""
     why, do = UNSEEN, f"Do not give --guard, or limit each dimension: --guard='{ROUNDING}'."
     if any(same.of == "features" for same in agreements):
         why, do = UNSEEN_OF_FEATURES, f"Do not give --guard, or limit each channel and token: --guard='{OF_FEATURES}'."
@@ -212,21 +212,10 @@ def _is_offset(dimension: DimensionAgreement) -> bool:
     return mostly and math.isfinite(dimension.offset * dimension.spread)
 
 
-def _figures(same: Agreement) -> str:
-    if same.rms is None or same.worst is None:
-        return f"cosine {same.cosine:.6f}, largest error {same.largest_error:.3g}"
-    where = ", ".join(filter(None, (same.worst_dimension, same.worst_at)))
-    flips = f", {_share(same.flips)} of decisions flipped" if same.flips else ""
-    worst = {"actions": "dimension", "features": "channel", "outputs": "column"}[same.of]
-    return f"{sigma(same.rms)} apart (RMS of the worst {worst}), {sigma(same.worst)} at most" + (
-        f" in {where}{flips}" if where else flips
-    )
-
-
 def _describe_distance(same: Agreement | None, reordered: Yardstick | None) -> str:
     if same is None or same.rms is None or same.worst is None:
         return ""
-    text = f" The actions are {_figures(same)}."
+    text = f" The actions are {distance(same)}."
     if reordered is None:
         return text
     times = same.rms / reordered.rms if reordered.rms > 0 else math.inf

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from strobe.core.results import units
+from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Component, Measurement
@@ -148,6 +149,18 @@ def free(measurement: Measurement, share: float) -> str:
     before = whole_ms(measurement)
     after = subtract_share(before, share)
     return f"at most: if it were free, the {measurement.phase} would go from {ms(before)} to {ms(after)} (computed)"
+
+
+def distance(same: Agreement) -> str:
+    """Return how far actions, features or outputs are apart, in words: in σ where that is known."""
+    if same.rms is None or same.worst is None:
+        return f"cosine {same.cosine:.6f}, largest error {same.largest_error:.3g}"
+    where = ", ".join(filter(None, (same.worst_dimension, same.worst_at)))
+    flips = f", {number_in_words(100 * same.flips)} % of decisions flipped" if same.flips else ""
+    worst = {"actions": "dimension", "features": "channel", "outputs": "column"}[same.of]
+    return f"{sigma(same.rms)} apart (RMS of the worst {worst}), {sigma(same.worst)} at most" + (
+        f" in {where}{flips}" if where else flips
+    )
 
 
 def sigma(value: float) -> str:
