@@ -33,7 +33,7 @@ NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # On two cores: torch.compile takes 20 to 60 s, and an engine of 100 denoising steps took 181 s (Diffusion, full size).
 COMPILING_S, CAPTURING_S, ALL_STEPS_S = 60.0, 5.0, 180.0
 PREPROCESSING = "preprocessing"
-Engines = Mapping[str, Sequence[str]]  # an engine as it is written on a command line → the parts that it computes
+Engines = Mapping[str, Sequence[str]]  # an engine as written on a command line → the parts that it computes
 ENGINES_TAKE = 0.85  # share of the time in parts that engines compute, from which torch's own treatments are left out
 SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
 

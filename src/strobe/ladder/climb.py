@@ -171,7 +171,7 @@ class Climb:
         return next(seen, self.top).measurement
 
     @property
-    def replaced(self) -> list[str]:
+    def engine_parts(self) -> list[str]:
         """The parts that engines compute, in place of the modules that are there."""
         return [part for parts in self.engines.values() for part in parts]
 
@@ -333,7 +333,7 @@ def _is_replacement(climb: Climb, candidate: Candidate) -> bool:
     """
     if _is_always_tried(climb, candidate):
         return False
-    computed = any(part in climb.replaced for part in candidate.parts) and max_saving(climb, candidate) < MATTERS
+    computed = any(part in climb.engine_parts for part in candidate.parts) and max_saving(climb, candidate) < MATTERS
     return computed or all(is_slot_covered(spec, climb.top.specs) for spec in candidate.specs)
 
 
@@ -370,7 +370,7 @@ def max_saving(climb: Climb, candidate: Candidate) -> float:
 
 def _share_of_parts(climb: Climb, candidate: Candidate, now: Measurement) -> float:
     wider = any(is_wider(spec, climb.top.specs) for spec in candidate.specs)
-    elsewhere = () if wider else climb.replaced
+    elsewhere = () if wider else climb.engine_parts
     if candidate.parts:
         return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
     if not (elsewhere and candidate.of_torch):
