@@ -114,25 +114,25 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
 
     def _first(self, forward: Call, now: list[Tensor]) -> Call:
         # The result goes through an activation into the second layer, which ignores it while ``now`` is set.
-        return lambda x: x if now and self._is_of_now() else forward(x)
+        return lambda x: x if now and self._is_current() else forward(x)
 
     def _second(self, forward: Call, now: list[Tensor]) -> Call:
         def call(x: Tensor) -> Tensor:
             table = self._table
-            if not now or table is None or table.conditions is None or self._index is None or not self._is_of_now():
+            if not now or table is None or table.conditions is None or self._index is None or not self._is_current():
                 return forward(x)
             return table.conditions.index_select(0, self._index).expand(len(x), -1)
 
         return call
 
-    def _is_of_now(self) -> bool:
+    def _is_current(self) -> bool:
         """Return whether the index is that of this step: in an engine of a part it would become a constant."""
         return self._building == is_building()
 
     def _modulating(self, forward: Call, number: int) -> Call:
         def call(condition: Tensor) -> Tensor:
             table, index = self._table, self._index
-            if table is None or index is None or deriving() or not self._is_of_now():
+            if table is None or index is None or deriving() or not self._is_current():
                 return forward(condition)
             return table.modulations[number].index_select(0, index).expand(len(condition), -1)
 
