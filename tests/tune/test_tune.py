@@ -13,7 +13,9 @@ from support.fakes.made_up_episodes import start_digest
 from support.fakes.made_up_simulator import Lines, make_request, plan
 
 from strobe.core import kinds
+from strobe.core.findings.thresholds import Thresholds
 from strobe.core.report import markdown
+from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog
 from strobe.evaluate.episodes.play import Candidate, Session
@@ -22,7 +24,8 @@ from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import Hold
-from strobe.tune.results import TuneResult
+from strobe.tune.page import hopeless
+from strobe.tune.results import SettingRow, TuneResult, Tuning
 from strobe.tune.run import AtLatency, policy_facts, tune, tuned_rows
 from strobe.tune.search import SearchPlan
 from strobe.tune.settings import EngineFlag, TuneConfig, grid
@@ -155,3 +158,31 @@ def test_a_setting_that_never_succeeds_has_no_time_to_task(subject: PolicySubjec
     assert row.mean_s is not None
     rows = [line for line in markdown.render(kinds.document(result)).splitlines() if line.startswith(f"| {row.name} ")]
     assert " – " in rows[0]
+
+
+def tuning_result(*latencies: tuple[int, bool]) -> TuneResult:
+    """A search at each latency (control ticks), and whether no setting succeeded there."""
+    rows = [SettingRow(name="sync", flags=[], success=None, mean_s=None)]
+    return TuneResult(
+        strobe_version="0", title="a tuning", environment="pusht", tasks=["pusht"], fps=10, margin=0.1,
+        tunings=[
+            Tuning(latency=f"{100 * ticks} ms", ticks=ticks, settings=rows, left_out={}, starts=8, exhaustive=16,
+                   played=16, hopeless=fails, winner="" if fails else "sync", closing=None)
+            for ticks, fails in latencies
+        ],
+        subject=SubjectInfo(name="act", kind="act", source="checkpoint", parameters=1, weight_bytes=4, inputs="pusht"),
+        machine=Machine(system="Linux", cpu="c", cores=1, threads=1, memory_bytes=1, device="cpu", device_name="cpu"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("latencies", "why"),
+    [
+        ([(600, True)], "Whether the policy does the task without it was not judged"),
+        ([(0, False), (600, True)], "The policy succeeds at 0 ms"),
+        ([(0, True)], "They do not teach it the task"),
+        ([(0, True), (600, True)], "They do not teach it the task"),
+    ],
+)
+def test_a_latency_is_not_blamed_on_the_policy(latencies: list[tuple[int, bool]], why: str) -> None:
+    assert all(why in finding.why for finding in hopeless(tuning_result(*latencies), Thresholds()))
