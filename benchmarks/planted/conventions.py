@@ -179,8 +179,9 @@ def plants(world: World) -> Iterator[Plant]:
     if world is LIBERO:  # whose recordings open the gripper again
         yield Plant("gripper from 0 to 1", ("gripper range",), recorded=lambda side: raise_gripper(side, world))
         yield Plant("absolute actions", ("action mode",), options={"control_mode": "absolute"})
-        yield Plant("a quaternion", ("state dimensions",), seen=change_state(make_quaternions))
-        yield Plant("Euler angles", ("starts",), seen=change_state(make_euler_angles))
+        for name, change in (("a quaternion", make_quaternions), ("Euler angles", make_euler_angles)):
+            yield Plant(name, ("rotation form",), seen=change_state(change))
+            yield Plant(f"{name} recorded", ("rotation form",), recorded=change_state(change))
     yield Plant("clipped", ("action range",),
                 seen=lambda side: replace(side, bounds=side.bounds * 0.3))  # fmt: skip
     yield Plant(HALF, ("control rate",), recorded=halve_rate)

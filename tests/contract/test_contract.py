@@ -6,11 +6,13 @@ import json
 import shlex
 import shutil
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 from support.fakes.made_up_episodes import RATES
 from support.fakes.made_up_simulator import MadeUp, plan, run_evaluation
 from support.suite.places import ROOT
@@ -18,10 +20,12 @@ from support.suite.scripts import load_script
 
 from strobe.contract import sides
 from strobe.contract.compare import judge
+from strobe.contract.results import Check
 from strobe.core.cli.main import main
 from strobe.core.demo import CHECKPOINT
 from strobe.core.kinds import advise
 from strobe.core.runs import store
+from strobe.open_loop.results import Learnt, OpenLoop
 from strobe.preflight.command import read
 
 made = load_script("conventions", ROOT / "benchmarks" / "planted")
@@ -73,6 +77,33 @@ def test_of_an_arm_the_gripper_and_the_mode_are_named(named: list[str], low: int
     assert [each.kind for each in judge(recorded, here) if each.verdict == "differs"] == named
 
 
+FORMS: dict[str, Any] = {
+    "axis-angle": Rotation.as_rotvec,
+    "Euler angles": lambda turns: turns.as_euler("xyz"),
+    "a quaternion, w last": Rotation.as_quat,
+    "a quaternion, w first": lambda turns: turns.as_quat()[:, [3, 0, 1, 2]],
+}
+
+
+@pytest.mark.parametrize(("theirs", "here"), permutations(FORMS, 2))
+def test_another_form_of_the_rotation_is_named_and_another_start_is_not(theirs: str, here: str) -> None:
+    random, episodes = np.random.default_rng(0), range(12)
+    steps = random.normal(0, 0.04, (12, 40, 3)).cumsum(axis=1) + np.array([1.5, 1.8, 0.3])
+    turns = [Rotation.from_rotvec(each) for each in steps]
+    places, actions = random.normal([0.4, 0, 1], 0.05, (12, 40, 3)), [random.normal(size=(40, 2)) for _ in episodes]
+
+    def make_side(form: str, off: float = 0.0) -> sides.Side:
+        states = [np.hstack([places[at] + off, FORMS[form](turns[at])]) for at in episodes]
+        names = [f"number {at}" for at in range(states[0].shape[1])]
+        return sides.Side(20, [], {}, states, actions, (names, ["a", "b"]), np.array([[-4, -4], [4, 4]]))
+
+    last = 7 if "quaternion" in here else 6
+    (named,) = (each for each in judge(make_side(theirs), make_side(here)) if each.verdict == "differs")
+    assert (named.kind, named.seen) == ("rotation form", f"dimensions 4 to {last} fit as {theirs} in place of {here}")
+    elsewhere = [each.kind for each in judge(make_side(here), make_side(here, off=0.6)) if each.verdict == "differs"]
+    assert elsewhere == ["starts"]
+
+
 def test_what_the_recording_does_not_show_is_not_judged(pusht: Looked) -> None:
     recorded, seen = pusht
     still = [np.full_like(each, 5.0) for each in recorded.actions]
@@ -96,6 +127,11 @@ def test_the_command_shows_the_comparison_and_says_that_the_wiring_is_fine(pusht
     accused = [each for each in advise(result) if each.rule.startswith("simulator-")]
     assert [(each.rule, each.level) for each in accused] == [("simulator-image-orientation", "warning")]
     assert "The simulator against the data set" in (run / "report.html").read_text()
+    for moved, level in ((None, "warning"), (0.4, "warning"), (0.001, "info")):  # a policy that does not heed words
+        result.open_loop = OpenLoop(learnt=Learnt(simulator_task=moved))
+        result.contract.checks = [Check(kind="task in words", of="go", verdict="differs", seen="no task of it")]
+        (told,) = (each for each in advise(result) if each.rule == "simulator-task-in-words")
+        assert (told.level, f"{moved} σ" in told.found) == (level, moved is not None)
 
 
 def test_a_simulator_needs_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:

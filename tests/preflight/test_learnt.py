@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ def judge(change: Callable[[Act], Act] = lambda act: act, **settings: Any) -> di
     made: Any = subject(recording(), **settings)
     made.act = change(made.act)
     return find(answer(open_loop.judge_subject(made, LOOK, lambda _: None)[0]))
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+def test_how_far_a_simulators_words_move_the_actions_is_measured(heeds: bool) -> None:
+    made: Any = subject(recording())
+    act = made.act
+    made.act = lambda seen, seed: act(seen, seed) + (heeds and seen["task"] == "wave at the cat")
+    loop, _ = open_loop.judge_subject(made, replace(LOOK, task="wave at the cat"), lambda _: None)
+    assert loop.learnt is not None
+    assert loop.learnt.looks_at_simulator_task == heeds
 
 
 def freeze(*inputs: str) -> Callable[[Act], Act]:

@@ -208,7 +208,6 @@ def test_ctrl_c_and_a_failing_profiler_keep_what_was_measured(tmp_path, monkeypa
 
 ACT = ["breakdown", "--policy.type=act", "--policy.size=tiny"]
 WRONG = {
-    "unknown tool": ([*ACT, "--python_profile=cprofiler"], "did you mean 'cprofile'"),
     "functions without line": ([*ACT, "--profile_functions=a:b"], "--python_profile=line"),
     "malformed function": ([*ACT, "--python_profile=line", "--profile_functions=torch"], "module:function"),
     "no such function": ([*ACT, "--python_profile=line", "--profile_functions=torch:lineer"], "lineer"),

@@ -55,7 +55,7 @@ def faults(findings: dict) -> set[str]:
 
 
 def test_a_healthy_model_has_no_fault(subject):
-    assert "transformer-dominates" in check_findings(subject, set())
+    check_findings(subject, set())
 
 
 def test_a_slowed_block(subject, clock):
@@ -184,13 +184,12 @@ def model(ms: float, spread: float = 0.0, differ: bool = False, gib: float = 0.0
 
 def test_what_is_found():
     policy = result(make_measurement({"preprocessing": 10.0, "policy": 90.0, "policy/block 0": 80.0}))
-    high, good = "memory-high", "transformer-dominates"
+    high = "memory-high"
     approve_findings("backbone", {
         "|".join(sorted(FAULTS)): {
             "a device that computes": ("", make_starved_timeline(40.0, 5.0)),
             "a device that is starved": ("device-idle host-bound", make_starved_timeline(99.0, 60.0)),
         },
-        good: {"blocks of 90 %": (good, model(90.0)), "blocks of 89.9 %": ("", model(89.9))},
         "block-variance": {
             "51 % apart": ("block-variance", model(95, 0.51, True)),
             "50 % apart": ("", model(95, 0.5, True)),

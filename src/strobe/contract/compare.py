@@ -11,15 +11,16 @@ simulator's state as far as the recording's: 1 with the same convention, −1 wi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.transform import Rotation
 
 from strobe.contract.results import Check, CheckKind, Contract, Verdict
 from strobe.contract.sides import Side, look, read_set
@@ -39,6 +40,14 @@ STRONG, LEANS = 12.0, 0.1  # steps of 255 between red and blue of a coloured pix
 AS_IS = "as it comes"
 TURNS: dict[str, tuple[int, ...]] = {AS_IS: (), "upside down": (1,), "mirrored": (2,), "turned by 180°": (1, 2)}
 ROOM = 0.1, 0.02  # shares of a dimension's range, and of its size, that a start may be outside of the recorded ones
+# Forms of a rotation: how many numbers, by how much their length may differ from 1, how they are read and written.
+FORMS: dict[str, tuple[int, float, Callable[[np.ndarray], Rotation], Callable[[Rotation], np.ndarray]]] = {
+    "axis-angle": (3, 2 * np.pi - 1, Rotation.from_rotvec, Rotation.as_rotvec),
+    "Euler angles": (3, 2 * np.pi - 1, lambda own: Rotation.from_euler("xyz", own), lambda own: own.as_euler("xyz")),
+    "a quaternion, w last": (4, 0.01, Rotation.from_quat, Rotation.as_quat),
+    "a quaternion, w first": (4, 0.01, lambda own: Rotation.from_quat(np.roll(own, -1, axis=1)),
+                              lambda own: np.roll(own.as_quat(), 1, axis=1)),
+}  # fmt: skip
 HORIZON = 4  # ticks of a motion
 UNIT = float(np.log(3))  # logarithm of the least ratio of two units, and of what starts and motions may differ by
 ALIKE = float(np.log(1.6))  # two motions of one convention, as the logarithm of their ratio
@@ -155,18 +164,22 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
     """Return what the first states show, and the simulator's states in the training set's order; none in its unit."""
     theirs, here = (np.stack([state[0] for state in side.states]) for side in (recorded, seen))
     names, states = recorded.names[0], seen.states
-    if here.shape[1] != theirs.shape[1]:
-        words = f"{here.shape[1]} dimensions, in the data set {theirs.shape[1]}: {', '.join(names)}"
-        return _check("differs", "state dimensions", STATE, words), []
     whole, low, high = np.concatenate(recorded.states), theirs.min(axis=0), theirs.max(axis=0)
     room = ROOM[0] * np.ptp(whole, axis=0) + ROOM[1] * abs(whole).max(axis=0) + 1e-6
 
-    def is_outside(starts: np.ndarray) -> np.ndarray:
-        return ((starts < low - room) | (starts > high + room)).mean(axis=0) > 0.5
+    def is_outside(states: np.ndarray, within: np.ndarray = theirs) -> np.ndarray:
+        return ((states < within.min(axis=0) - room) | (states > within.max(axis=0) + room)).mean(axis=0) > 0.5
 
-    far, usual, middle = is_outside(here), np.median(theirs, axis=0), np.median(here, axis=0)
-    if not far.any():
+    if (alike := here.shape[1] == theirs.shape[1]) and not is_outside(here).any():
         return _check("agrees", "starts", STATE, f"{len(here)} starts as in the data set"), states
+    for words, turned in _turn_rotations(states, whole):
+        if not (is_outside(np.stack([each[0] for each in turned])) | is_outside(np.concatenate(turned), whole)).any():
+            return _check("differs", "rotation form", STATE, words), turned
+    if not alike:
+        words = f"{here.shape[1]} dimensions, in the data set {theirs.shape[1]}: {', '.join(names)}"
+        return _check("differs", "state dimensions", STATE, words), []
+    far = is_outside(here)
+    usual, middle = np.median(theirs, axis=0), np.median(here, axis=0)
     words = "; ".join(f"{names[at]} {middle[at]:.4g}, in the data set {low[at]:.4g} to {high[at]:.4g}"
                       for at in np.flatnonzero(far))  # fmt: skip
     order, away = np.arange(len(far)), np.minimum(abs(middle[far] - usual[far, None]) / room[far, None], 1e6)
@@ -183,6 +196,21 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
             words += f"; the motions differ by as much: about {np.exp(np.median(start[clear])):.2g} times that fits"
             return _check("differs", "state unit", STATE, words), []
     return _check("differs", "starts", STATE, words), states
+
+
+def _turn_rotations(states: Sequence[np.ndarray], whole: np.ndarray) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yield the states with a rotation in another form, which ``whole``, the recorded ones, may have it in."""
+    cuts, values = np.cumsum([len(each) for each in states])[:-1], np.concatenate(states)
+    for (here, (wide, slack, read, _)), (there, (other, room, _, write)) in permutations(FORMS.items(), 2):
+        for at in range(values.shape[1] - wide + 1) if values.shape[1] - wide + other == whole.shape[1] else ():
+            part, theirs = values[:, at : at + wide], whole[:, at : at + other]
+            off = [abs(np.linalg.norm(each, axis=1) - 1).max() for each in (part, theirs)]
+            if off[0] <= slack and off[1] <= room:
+                turned = write(read(part))
+                if other == 4:  # q and −q are the same rotation
+                    turned *= np.sign(turned @ theirs.mean(axis=0))[:, None]
+                new = np.hstack([values[:, :at], turned, values[:, at + wide :]])
+                yield f"dimensions {at + 1} to {at + wide} fit as {there} in place of {here}", np.split(new, cuts)
 
 
 class Rows(NamedTuple):

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from strobe.contract.results import Check, CheckKind, Contract
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.json_text import parse_json
 from strobe.core.report.document import Columns, Section, listing, words
-from strobe.core.report.frame import pick_flags
 from strobe.core.results.answer import Answer
 from strobe.core.results.finding import Finding, good, info, warning
-from strobe.core.runs.contents import contents
 
-SELDOM = 0.05  # success rate up to which the simulator is in doubt
 NEEDED: set[CheckKind] = {"starts", "action scale"}  # without them, no wiring is called sound
 ADVICE: dict[CheckKind, str] = {
     "image size": "Train on images of the simulator's size, or let it draw the data set's where it can.",
@@ -25,7 +19,8 @@ ADVICE: dict[CheckKind, str] = {
     "state dimensions": "Let the environment's processor give the data set's (a quaternion has 4, an axis-angle 3).",
     "state order": "Let the environment's processor give the state in the data set's order.",
     "state unit": "Multiply the state by that factor in the environment's processor.",
-    "starts": "If the state has rotations, compare their form. Else let the simulator start as the episodes do.",
+    "rotation form": "Convert the rotation in the environment's processor: the policy was trained on the other form.",
+    "starts": "Let the simulator start as the episodes do.",
     "action dimensions": "Name the environment that the data set was recorded in (--env.type, --env.task).",
     "action range": "Name the environment's control mode that takes these actions: absolute or relative ones.",
     "action mode": "Name the environment's control mode that takes these actions: absolute or relative ones.",
@@ -59,12 +54,15 @@ def sections(answer: Answer) -> list[Section]:
 def differing(answer: Answer, _: Thresholds) -> Iterator[Finding]:
     """A finding of each thing that differs."""
     for check in _contract(answer).select("differs"):
-        yield warning(
+        learnt = getattr(getattr(answer, "open_loop", None), "learnt", None) if check.kind == "task in words" else None
+        moved, looks = (learnt.simulator_task, learnt.looks_at_simulator_task) if learnt is not None else (None, None)
+        effect = f" These words change the policy's actions by {moved:.2g} σ." if moved is not None else ""
+        yield (info if looks is False else warning)(
             rule=f"simulator-{check.kind.replace(' ', '-')}",
             title=f"The simulator differs from the training set in the {check.kind}: {check.of}",
-            found=f"{check.of}: {check.seen}.",
+            found=f"{check.of}: {check.seen}.{effect}",
             why="The policy sees or does in the simulator what it was not trained for.",
-            do=ADVICE[check.kind],
+            do="Nothing: this policy hardly looks at the words." if looks is False else ADVICE[check.kind],
         )
 
 
@@ -80,34 +78,10 @@ def sound(answer: Answer, _: Thresholds) -> Iterator[Finding]:
     yield good(
         rule="simulator-sound",
         title="The wiring to the simulator is fine: if the policy fails there, it is the policy",
-        found=f"As in the training set: {agreed}. Not judged: {left}the form of rotations.",
+        found=f"As in the training set: {agreed}. Not judged: {left}forms of a rotation that agree at the starts.",
         why="It gives what the training set has, and its state follows the recorded actions as it did there.",
         do="Read what the policy has learnt: its errors on recorded frames, and the inputs that move its actions.",
     )
-
-
-def seldom_succeeds(answer: Answer, _: Thresholds) -> Iterator[Finding]:
-    """The command that compares the simulator with the training set, where hardly any episode succeeds."""
-    rates = [variant.together.success.rate for variant in getattr(answer, "variants", ())]
-    path = " ".join(pick_flags(answer.command, ("--policy.path",))).removeprefix("--policy.path")[1:]
-    if rates and path and max(rates) <= SELDOM:
-        given = shlex.join(pick_flags(answer.command, ("--policy.path", "--env.", "--rename_map")))
-        yield info(
-            rule="simulator-not-compared",
-            title="The simulator was not compared with the training set",
-            found=f"Success is {100 * max(rates):.2g} % or less.",
-            why="With one other convention, such as an image that is upside down, a good policy fails in all episodes.",
-            do=f"strobe preflight {given} --dataset.root={_find_training_set(Path(path))} compares the two.",
-        )
-
-
-def _find_training_set(policy: Path) -> str:
-    """Return the folder that a checkpoint's train_config.json names, if it is there; else a word for it."""
-    try:
-        root = parse_json(contents(policy / "train_config.json"))["dataset"]["root"]
-        return shlex.quote(root) if Path(root).is_dir() else "DATA"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "DATA"
 
 
 RULES = (differing, sound)

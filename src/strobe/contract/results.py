@@ -10,8 +10,8 @@ from strobe.core.results.data import Data
 
 CheckKind = Literal[
     "image size", "image orientation", "image colours", "camera order", "state dimensions", "state order",
-    "state unit", "starts", "action dimensions", "action range", "action order", "action sign", "action scale",
-    "action mode", "gripper direction", "gripper range", "control rate", "task in words",
+    "state unit", "rotation form", "starts", "action dimensions", "action range", "action order", "action sign",
+    "action scale", "action mode", "gripper direction", "gripper range", "control rate", "task in words",
 ]  # fmt: skip
 Verdict = Literal["differs", "agrees", "not judged"]
 

@@ -7,7 +7,6 @@ from strobe.core.slices import Slice
 SLICE = Slice(
     rules={
         "preflight": ("strobe.contract.report:RULES",),
-        "evaluate": ("strobe.contract.report:seldom_succeeds",),
     },
     shows={"preflight": ("strobe.contract.report",)},
 )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.trust import describe_growth
+from strobe.core.json_text import parse_json
+from strobe.core.report.frame import pick_flags
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, info, warning
+from strobe.core.runs.contents import contents
 from strobe.evaluate.pairs import time_in_words
 from strobe.evaluate.results import EvaluateResult
+
+SELDOM = 0.05  # success rate up to which the simulator is in doubt
 
 
 def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
@@ -80,8 +87,32 @@ def growing_calls(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
             yield describe_growth(units.quote(variant.name), variant.calls.growth)
 
 
+def seldom_succeeds(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
+    """The command that compares the simulator with the training set, where hardly any episode succeeds."""
+    rates = [variant.together.success.rate for variant in result.variants]
+    path = " ".join(pick_flags(result.command, ("--policy.path",))).removeprefix("--policy.path")[1:]
+    if rates and path and max(rates) <= SELDOM:
+        given = shlex.join(pick_flags(result.command, ("--policy.path", "--env.", "--rename_map")))
+        yield info(
+            rule="simulator-not-compared",
+            title="The simulator was not compared with the training set",
+            found=f"Success is {100 * max(rates):.2g} % or less.",
+            why="With one other convention, such as an image that is upside down, a good policy fails in all episodes.",
+            do=f"strobe preflight {given} --dataset.root={_find_training_set(Path(path))} compares the two.",
+        )
+
+
+def _find_training_set(policy: Path) -> str:
+    """Return the folder that a checkpoint's train_config.json names, if it is there; else a word for it."""
+    try:
+        root = parse_json(contents(policy / "train_config.json"))["dataset"]["root"]
+        return shlex.quote(root) if Path(root).is_dir() else "DATA"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "DATA"
+
+
 def _any_success(result: EvaluateResult) -> bool:
     return any(variant.together.success.successes for variant in result.variants)
 
 
-OF_EVALUATIONS = (all_variants_fail, undecided_variants, faster_and_not_sooner, growing_calls)
+OF_EVALUATIONS = (all_variants_fail, undecided_variants, faster_and_not_sooner, growing_calls, seldom_succeeds)

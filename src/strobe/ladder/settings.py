@@ -38,6 +38,7 @@ LEAST_CHUNKS, ONE_BY_ONE_CHUNKS, LONGEST = 75.0, 250.0, 3.0
 # The closing run
 
 CLOSING_MIN_PAIRS = 8  # smallest count at which a 99 % verdict is possible
+PAIRS_IN_NOISE = 20  # with fewer, one disturbed pair can hide any gain
 CLOSING_MIN_ROUNDS = CLOSING_MIN_PAIRS + 1  # the first is warm-up
 CLOSING_SHARE = 0.15  # share of the time limit reserved for it
 FINEST_INTERVAL = 0.025  # half-width of its intervals, unless a finer one is requested: less takes too long

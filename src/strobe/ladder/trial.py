@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from strobe.core.errors import UserError, error_line
 from strobe.core.findings.view import ms
 from strobe.core.measure.guard import HELD, Judgement
-from strobe.core.measure.sampling import PATIENCE, SamplingBudget
+from strobe.core.measure.sampling import PATIENCE
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Verdict
 from strobe.core.sameness.check import PolicyCallError
@@ -311,21 +311,21 @@ def run_rungs(climber: Climber, climb: Climb, variants: Sequence[Variant]) -> Me
     round_s = sum(runs.spaced_s(known_ms.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
     remaining_s = min(requested.seconds, climber.remaining_s() - climber.counting_s(climb))
     seconds = max(remaining_s, settings.TRY_S[0], settings.CLOSING_MIN_ROUNDS * round_s)
-    fewest = requested.iterations or settings.CLOSING_MIN_PAIRS
-    if climber.by_effect:
-        budget = SamplingBudget(iterations=fewest, seconds=seconds, fewest=fewest, of=variants[-1].name)
-        return runs.close(variants, budget)
     gains = [1 - step.tried.verdict.ratio for step in climb.steps if step.tried.verdict is not None]
     gains += [1 - rung.ratio for rung in climb.earlier.rungs]
+    precisions = [requested.precision]
+    if climber.by_effect:  # whose chunks are long: what shows the whole gain is enough, but that is worth the time
+        gains, precisions = [1 - climb.top.ms / climb.start.ms], []
+        seconds = max(seconds, settings.PAIRS_IN_NOISE * round_s)
     # Known before the run begins, so that its end depends on widths alone.
     widths = [max(gain / 2, settings.FINEST_INTERVAL) for gain in gains if gain > 0]
     budget = replace(
         requested,
         seconds=seconds,
-        fewest=fewest,
+        fewest=requested.iterations or settings.CLOSING_MIN_PAIRS,
         patience=PATIENCE,
         min_iterations=settings.CLOSING_MIN_PAIRS,
-        precision=min([requested.precision, *widths]),
+        precision=min([*precisions, *widths], default=settings.FINEST_INTERVAL),
         of=variants[-1].name,
     )
     return runs.close(variants, budget)

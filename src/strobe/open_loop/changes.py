@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 Observation = dict[str, Any]
 
 REACH = 3  # ticks by which actions may be early or late
+SIMULATORS_TASK = "the simulator's task"
 OTHER_PROMPT = "nothing that this robot was ever asked to do"
 
 

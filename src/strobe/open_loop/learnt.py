@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.lerobot.datasets.numbers import is_switch
+from strobe.open_loop.changes import SIMULATORS_TASK
 from strobe.open_loop.errors import paired_error, rms
 from strobe.open_loop.hypotheses import Compared
 from strobe.open_loop.results import InputEffect, Learnt, Switch
@@ -26,12 +27,14 @@ def learn(data: Compared) -> Learnt:
     predicted, recorded = data.predictions.wired, data.recorded_actions()
     effects = [_effect(name, other, data) for name, other in data.predictions.elsewhere.items()]
     away = [_square_distance(chunks, data) for chunks in (predicted, recorded)]
+    asked = data.predictions.changed.get(SIMULATORS_TASK)
     start, later = _errors_of_starts(predicted, recorded, data)
     return Learnt(
         spread=_spread(predicted, data),
         recorded_spread=_spread(recorded, data),
         noise=rms(data.errors(data.predictions.again, predicted)) if data.predictions.again is not None else None,
         inputs=[each for each in effects if each is not None],
+        simulator_task=rms(data.errors(asked, predicted)) if asked is not None else None,
         from_state=rms(away[0]),
         recorded_from_state=rms(away[1]),
         held=paired_error(away[0], away[1], data.episodes),

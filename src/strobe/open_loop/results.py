@@ -59,12 +59,18 @@ class Learnt(Data):
     recorded_spread: Finite | None = optional("σ: how much the recorded chunks of these frames differ")
     noise: Finite | None = optional("σ: change of the actions with other noise; 0 for a policy that draws none")
     inputs: list[InputEffect] = Field(default_factory=list)
+    simulator_task: Finite | None = optional("σ: change of the actions with a simulator's words; None if not measured")
     from_state: Finite | None = optional("σ: from the state to the last action of its chunks")
     recorded_from_state: Finite | None = optional("σ: from the state to the last action of the recorded chunks")
     held: PairedError | None = optional("the first of these two ÷ the second, in pairs over episodes")
     start_rms: Finite | None = optional("σ: error of chunks that begin within the first chunk of an episode")
     later_rms: Finite | None = optional("σ: error of the other chunks")
     switches: list[Switch] = many("dimensions that are open or closed")
+
+    @property
+    def looks_at_simulator_task(self) -> bool | None:
+        """Whether a simulator's words move its actions; None if that was not measured."""
+        return None if self.simulator_task is None else self.simulator_task >= LOOKED
 
 
 class NaiveError(Data):

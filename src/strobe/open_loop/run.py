@@ -22,7 +22,7 @@ from strobe.lerobot.policies.recorded_actions import RecordedActions, spread_fra
 from strobe.lerobot.processors import Difference
 from strobe.loops.measure.robot import joint_jumps, starts
 from strobe.loops.results.motion import FirstJump
-from strobe.open_loop.changes import possible_changes
+from strobe.open_loop.changes import SIMULATORS_TASK, Observed, possible_changes
 from strobe.open_loop.errors import FEWEST_EPISODES, explained_variance, paired_error, rms
 from strobe.open_loop.hypotheses import Compared, judge_all, match_recorded_actions
 from strobe.open_loop.learnt import learn
@@ -62,6 +62,7 @@ class Frames:
         held_out: those of them, or others, that the policy was not trained on.
         rename: names in the inputs → names that the policy knows.
         overrides: of the policy's config, as on LeRobot's command line.
+        task: the words of a simulator, whose effect on the actions is measured too; None for none.
         most: frames to look at.
     """
 
@@ -71,6 +72,7 @@ class Frames:
     held_out: Sequence[int] = ()
     rename: dict[str, str] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
+    task: str | None = None
     seed: int = 0
     most: int = MOST_FRAMES
 
@@ -155,7 +157,10 @@ def judge_subject(
     if first.stopped:
         return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     chosen = spread_frames(recorded.episodes, frames.most)
-    predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress, begun)
+    observed = list(changes.observed)
+    if frames.task is not None:
+        observed.append(Observed(SIMULATORS_TASK, lambda seen: seen | {"task": frames.task}, ("task",)))
+    predictions = predict(subject, chosen, observed, wiring.inputs, frames.seconds, progress, begun)
     if not predictions.frames:
         return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     width, made = recorded.actions.shape[1], predictions.wired.shape[2]

@@ -52,6 +52,8 @@ from strobe.lerobot.flags.lazy_flags import lerobot_placeholder, realise
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
+TASK = "task in words"  # a check of the contract with the simulator
+
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
@@ -166,7 +168,8 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
-        _look_at_frames(result, config, run, live)
+        asked = contract.select("differs") if contract is not None else []
+        _look_at_frames(result, config, run, live, next((each.of for each in asked if each.kind == TASK), None))
     return _make_study(result, config, contract)
 
 
@@ -193,7 +196,9 @@ def _make_study(result: PreflightResult, config: PreflightConfig, contract: Cont
     )
 
 
-def _look_at_frames(result: PreflightResult, config: PreflightConfig, run: PolicyRun | None, live: Live) -> None:
+def _look_at_frames(
+    result: PreflightResult, config: PreflightConfig, run: PolicyRun | None, live: Live, task: str | None
+) -> None:
     from strobe.preflight.run import look_at_frames
 
     live.stage("importing what the policy needs")
@@ -203,7 +208,7 @@ def _look_at_frames(result: PreflightResult, config: PreflightConfig, run: Polic
     assert config.dataset.root is not None
     frames = Frames(
         config.dataset.root, config.seconds, config.dataset.episodes, config.held_out or (), dict(result.wiring.rename),
-        list(config.subject.overrides),
+        list(config.subject.overrides), task,
     )  # fmt: skip
     live.stage("predicting on recorded frames")
     look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.fix)

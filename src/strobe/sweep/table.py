@@ -89,7 +89,7 @@ def _notes(machines: Sequence[Machine], executions: Executions) -> list[str]:
 
 
 # Rules on single runs that a sweep leaves out: its table and its own rules give the answer for all runs together.
-SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided", "transformer-dominates")
+SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided")
 
 Executions = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 

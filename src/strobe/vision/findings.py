@@ -25,12 +25,11 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import Result
-from strobe.core.results.finding import Finding, good, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.core.results.measurement import Blocks, Measurement
 from strobe.core.results.numerals import significant
 
 # Limits of the guide.
-EXPECTED_BLOCKS_SHARE = 0.9  # share of the model
 MAX_BLOCK_SPREAD_MS = 0.5  # standard deviation over blocks that do the same work
 MAX_PATCH_EMBEDDING_SHARE = 0.1  # share of the model
 MAX_ATTENTION_SHARE = 0.7  # share of the model
@@ -38,24 +37,6 @@ MAX_ATTENTION_SHARE = 0.7  # share of the model
 LARGE = 304e6  # parameters of ViT-L's encoder, for which the guide gives its limit of memory
 PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")
 BLOCK = re.compile(r"block \d+")
-
-
-def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
-    for measurement, model, blocks in _backbones(result):
-        share = min(blocks.total.median / model.ms, 1.0)
-        if share >= EXPECTED_BLOCKS_SHARE:
-            yield good(
-                rule="transformer-dominates",
-                title=f"The {len(blocks.names)} transformer blocks take {percent(share)} of the model's time, as "
-                "expected",
-                found=f"{ms(blocks.total.median)} of {ms(model.ms)}, {ms(blocks.average)} a block in "
-                f"'{measurement.name}'.",
-                why=f"At {percent(EXPECTED_BLOCKS_SHARE)} or more (the guide's number) the time goes to arithmetic. A "
-                "smaller model, image or clip, a smaller data type or a compiler reduces it.",
-                do="Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and "
-                "model.num_frames shows what each costs.",
-                gain=free(measurement, blocks.total.median / whole_ms(measurement)),
-            )
 
 
 def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -204,4 +185,4 @@ def _gib(size: int | None, how: str = "") -> str:
     return "an unknown part" if size is None else f"{how}{gib(size)}"
 
 
-RULES = (transformer, block_variance, patch_embedding, attention, memory, frame_rate)
+RULES = (block_variance, patch_embedding, attention, memory, frame_rate)

@@ -109,12 +109,10 @@ def test_every_command_s_numbers_have_bounds(config: type, argv: str):
         (["--polcy.type=act"], "unknown flag --polcy.type: did you mean --policy.type?"),
         (["--policy-type=act"], "unknown flag --policy_type: did you mean --policy.type?"),
         (["--model.typ=vjepa2"], "unknown flag --model.typ: did you mean --model.type?"),
-        (["--iteratons=3"], "unknown flag --iteratons: did you mean --iterations?"),
         (["--iteratons=3", "--policy.typ=act"], "unknown flag --iteratons: did you mean --iterations?"),
         (["--policy.type=act", "--policy.siez=tiny"], "unknown flag --policy.siez: did you mean --policy.size?"),
         # Fields of some policy's config are no misspelt names, and nothing resembles these.
         (["--policy.dtype=bfloat16"], "name the policy:"),
-        (["--iterations=3"], "name the policy:"),
         (["--model.hidden_size=64"], "name the model:"),
         (["--model.num_frames=0"], "--model.num_frames=0: must be at least 1"),
         (["--model.img_size=large"], "--model.img_size=large: must be a whole number"),

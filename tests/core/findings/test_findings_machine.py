@@ -42,11 +42,6 @@ def make_half_part(gflop: float, half: float = 100.0) -> Any:
     return result(make_measurement({"policy": 100.0}, more=more), gflops={"float32": 200.0, "bfloat16": half})
 
 
-def make_apple_result(policy: float, preprocessing: float, device: str = "mps", known: bool = True) -> Any:
-    whole = make_measurement({"preprocessing": preprocessing, "policy": policy}, whole=policy + preprocessing)
-    return result(whole, device=device, mps_known=known)
-
-
 def fetches(kernel_ms: float, faults: int, clock: str = "host") -> Any:
     measurement = make_measurement({"policy": 100.0}, clock=clock)
     measurement.memory.kernel_ms, measurement.memory.page_faults = kernel_ms, faults
@@ -57,7 +52,6 @@ def fetches(kernel_ms: float, faults: int, clock: str = "host") -> Any:
 
 def test_what_is_found() -> None:
     prepared = {"preprocessing": 90.0, "policy": 10.0, "policy/backbone": 10.0}
-    apple = "mps-policy mps-preprocessing"
     approve_findings("machine", {
         "host-bound": {
             "a host that takes 94 %": ("", one_part(94.0)),
@@ -86,13 +80,6 @@ def test_what_is_found() -> None:
             "half is hardly slower": ("", make_half_part(8.0, half=150.0)),
             "half is faster": ("", make_half_part(8.0, half=400.0)),
             "no rate of half": ("", make_half_part(8.0, half=0.0)),
-        },
-        apple.replace(" ", "|"): {
-            "fast on mps": (apple, make_apple_result(150.0, 20.0)),
-            "middling on mps": (apple, make_apple_result(151.0, 21.0)),
-            "slow on mps": (apple, make_apple_result(251.0, 51.0)),
-            "slow on a CPU": ("", make_apple_result(251.0, 51.0, "cpu")),
-            "a policy without figures for mps": ("", make_apple_result(251.0, 51.0, known=False)),
         },
         "memory-churn": {
             "fetched on every call": ("memory-churn", fetches(20.0, 5000)),

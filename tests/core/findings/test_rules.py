@@ -125,7 +125,6 @@ def results(draw: Any) -> Result:
         *draw(st.lists(measurements(), max_size=4)),
         device=draw(st.sampled_from(["cpu", "cuda:0", "mps"])),
         compilable=draw(st.booleans()),
-        mps_known=draw(st.booleans()),
         of=draw(st.sampled_from([BreakdownResult, CompareResult])),
         gflops=draw(st.dictionaries(st.sampled_from(["float32", "bfloat16", "float16"]), numbers)),
         dtypes=draw(st.dictionaries(st.sampled_from(["float32", "bfloat16", "float16"]), st.integers())),
@@ -171,7 +170,7 @@ def test_no_finding_names_a_type_that_is_not_the_subject_s(share: float):
     parts = {"forward": 100.0, "forward/backbone": 100 * share, "forward/head": 99 * (1 - share)}
     forward = make_measurement(parts, name="training forward", phase="training forward")
     inference = make_measurement({"preprocessing": 40.0, "policy": 60.0, "policy/denoise step": 59.0})
-    for finding in advise(result(inference, forward, kind="small_flow", device="mps", mps_known=True)):
+    for finding in advise(result(inference, forward, kind="small_flow", device="mps")):
         said = " ".join((finding.title, finding.found, finding.why, finding.do, finding.gain))
         named = [kind for kind in (*types, "type=act", "pi0", "V-JEPA") if kind in said]
         assert not named, said

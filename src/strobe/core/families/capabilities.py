@@ -227,10 +227,3 @@ class Unregistered(Facts):
 
     outside: Callable[[Any], Sequence[Any]] = lambda _: ()
     memos: Callable[[Any], Sequence[tuple[object, str]]] = lambda _: ()
-
-
-@dataclass(frozen=True)
-class MpsTimes(Facts):
-    """Whether the RTC profiling toolkit has times of a policy on Apple silicon."""
-
-    mps_known: bool = False

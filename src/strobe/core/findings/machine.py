@@ -12,11 +12,9 @@ from strobe.core.findings.view import (
     Part,
     examined_measurements,
     first_level,
-    free,
     ms,
     percent,
     subtract_share,
-    top,
     whole_ms,
 )
 from strobe.core.results import units
@@ -31,8 +29,6 @@ MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
 MIN_GAP_COST = 0.1  # least slow-down of calls at the robot's pace against calls back to back
 LOW_CEILING = 0.1  # share of the measured ceiling: a big part under it is bound by something else than arithmetic
 HALF_FASTER = 1.5  # ceiling in half precision over that in float32: with less, changing the dtype buys little
-# Milliseconds up to which a part is good, and over which it is poor, on Apple silicon (the RTC profiling toolkit).
-MPS_MS = {"policy": (150.0, 250.0), "preprocessing": (20.0, 50.0)}
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # dtypes as --precision calls them
@@ -192,31 +188,6 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 )
 
 
-def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
-    if not result.machine.device.startswith("mps") or not result.subject.mps_known:
-        return
-    for measurement in examined_measurements(result, "inference"):
-        for name, (good, poor) in MPS_MS.items():
-            component = top(measurement, name)
-            if component is None:
-                continue
-            level, judgement, do, gain = "good", "good", "", ""
-            if component.ms > good:
-                level, judgement = ("warning", "poor") if component.ms > poor else ("info", "acceptable")
-                do = "Find the biggest part, and check that it runs on the device."
-                gain = free(measurement, component.share)
-            yield Finding(
-                rule=f"mps-{name}",
-                level=level,
-                title=f"The {name} takes {ms(component.ms)}: {judgement} for MPS",
-                found=f"{ms(component.ms)} of {ms(whole_ms(measurement))} in {units.quote(measurement.name)}.",
-                why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor (the RTC profiling toolkit, "
-                "for this policy).",
-                do=do,
-                gain=gain,
-            )
-
-
 def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
     gap = result.gap
     if gap is None or not {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
@@ -268,4 +239,4 @@ def _ceiling_share(part: Part) -> float | None:
     return least / took if least > 0 else None
 
 
-RULES = (memory_churn, host_bound, ceiling_gap, single_precision, half_slower, apple)
+RULES = (memory_churn, host_bound, ceiling_gap, single_precision, half_slower)

@@ -29,9 +29,7 @@ class SubjectInfo(Data):
         "distribution → version of packages of others that the policy and the record of its family come "
         "from; empty in results from before there was this field"
     )
-    mps_known: bool = Field(
-        default=False, description="the RTC profiling toolkit's times on Apple silicon are for this policy"
-    )
+    mps_known: bool = Field(default=False, description="of earlier versions; not written any more")
 
 
 class Ceiling(Data):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, transformer
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
@@ -185,6 +185,5 @@ FAMILY = Family(
         ),
         InputFacts(fills_cameras=True, image_size="image_resolution"),
         Calls(seldom_looks=True),
-        MpsTimes(mps_known=True),
     ),
 )

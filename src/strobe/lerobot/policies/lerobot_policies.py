@@ -23,7 +23,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.capabilities import Construction, InputFacts, MpsTimes
+from strobe.core.families.capabilities import Construction, InputFacts
 from strobe.core.families.registry import building, find_family, find_package, record_package, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
@@ -385,9 +385,7 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
 
 def facts_of_type(config: Any) -> dict[str, Any]:
     """Return facts about a type of policy, fields of `SubjectInfo`: what findings need, and where it comes from."""
-    mps_known = MpsTimes.from_family(find_family(config.type)).mps_known
-    compilable = hasattr(config, "compile_model")
-    return {"compilable": compilable, "mps_known": mps_known, "packages": packages_of_type(config.type)}
+    return {"compilable": hasattr(config, "compile_model"), "packages": packages_of_type(config.type)}
 
 
 def packages_of_type(kind: str) -> dict[str, str]:

@@ -178,7 +178,8 @@ def _learnt(learnt: Learnt) -> Table:
         ("from the state to the last action of a chunk", learnt.from_state, learnt.recorded_from_state),
         ("its error in the first chunk of an episode", learnt.start_rms, None),
         ("its error later", learnt.later_rms, None),
-        *((f"another frame's {each.name} changes its actions by", each.moved, None) for each in learnt.inputs),
+        *((f"{_other(each.name)} changes its actions by", each.moved, None) for each in learnt.inputs),
+        ("the simulator's task changes its actions by", learnt.simulator_task, None),
     ]
     columns: Columns[tuple[str, float | None, float | None]] = [
         words("In σ of the recorded actions", lambda row: row[0]),
@@ -186,6 +187,10 @@ def _learnt(learnt: Learnt) -> Table:
         figure("The recording", lambda row: row[2], "{:.3g}".format),
     ]
     return table([row for row in rows if row[1] is not None], columns)
+
+
+def _other(name: str) -> str:
+    return "a prompt of no task" if name == "task" else f"another frame's {name}"
 
 
 def _describe_learnt(learnt: Learnt) -> list[str]:
