@@ -43,8 +43,8 @@ from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.core.cli.metadata import quicken
 from strobe.core.cli.runner import Command
 from strobe.core.errors import UserError
-from strobe.core.json_text import parse_json
 from strobe.core.processes.lifetime import leave
+from strobe.core.untrusted import parse_json
 from strobe.lerobot.quiet import root_logger_restored
 from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record

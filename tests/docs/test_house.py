@@ -155,7 +155,7 @@ def test_paths_that_pages_and_settings_name_exist() -> None:
 
 # Text that Strobe or its own child process wrote a moment ago; a trace, whose reader hooks into each object.
 OWN_JSON = {
-    "core/cli/runner.py", "rehearse/emulator/arm.py", "rehearse/emulator/served.py", "core/json_text.py",
+    "core/cli/runner.py", "rehearse/emulator/arm.py", "rehearse/emulator/served.py", "core/untrusted.py",
     "loops/header.py", "lerobot/policies/standins.py", "traces/trace_file.py", "traces/operators.py",
 }  # fmt: skip
 
@@ -166,4 +166,4 @@ def test_json_of_files_and_peers_is_read_by_what_refuses_deep_nesting() -> None:
         str(file.relative_to(SOURCES)) for file in SOURCES.rglob("*.py")
         if re.search(r"json\.loads?\(", file.read_text()) and "carried" not in file.parts
     }  # fmt: skip
-    assert reads == OWN_JSON, "use strobe.core.json_text.parse_json"
+    assert reads == OWN_JSON, "use strobe.core.untrusted.parse_json"

@@ -14,11 +14,12 @@ import pytest
 from safetensors.numpy import save_file
 from support.suite.places import ROOT
 
+from strobe.core import untrusted
 from strobe.core.errors import UserError
 from strobe.core.processes.command import PYTHON_M
 from strobe.core.report import html
 from strobe.core.report.document import Clip, ClipRow
-from strobe.core.runs import contents, recipe_file
+from strobe.core.runs import recipe_file
 from strobe.evaluate import episode_log
 from strobe.export import exported, prompt
 from strobe.loops import event_log
@@ -114,7 +115,7 @@ def test_sizes_are_those_in_force() -> None:
     said = " ".join(_text().split())
     mebi, kibi = 2**20, 2**10
     for words in (
-        f"{contents.MOST // mebi} MiB of a result", f"{recipe_file.MOST_BYTES // kibi} KiB of a recipe",
+        f"{untrusted.MOST // mebi} MiB of a result", f"{recipe_file.MOST_BYTES // kibi} KiB of a recipe",
         f"{grid.MOST_YAML // mebi} MiB of a sweep", f"{episode_log.MOST_BYTES // mebi} MiB of an episode log",
         f"{event_log.MOST_UNPACKED[1] // mebi} MiB, and its lines have up to {event_log.LONGEST // mebi} MiB",
         f"has up to {wire.MESSAGE_BYTES // mebi} MiB", f"tensors take up to {lerobot_messages.MOST_MADE // mebi} MiB",

@@ -39,7 +39,7 @@ from strobe.core.errors import UserError
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement, top_level
 from strobe.core.runs import store
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 from strobe.ladder.in_time import REQUIRED, judge_in_time
 from strobe.ladder.results import Need, OptimizeResult, Try
 from strobe.sweep.results import Cell, Sweep

@@ -1,11 +1,8 @@
 """Compare a simulator with a training set, without a policy.
 
-Images: a turn, or another camera, is claimed where it fits the set's usual image as the set's own episodes do, and the
-image as it comes fits far worse than any of them.
-
-Actions: a linear model of the recording says how far the state moves in a few ticks, given the state and the actions.
-The simulator executes recorded actions. For each action dimension the model then gives the factor by which it moves the
-simulator's state as far as the recording's: 1 with the same convention, −1 with another sign.
+A turn of an image, or another camera, is claimed where it fits as the set's own episodes do, and the image as it comes
+far worse. A linear model of the recording says how far actions move the state in a few ticks. The simulator executes
+recorded actions, and each dimension gets the factor by which it moves as far: 1 with the same convention, −1 negated.
 """
 
 from __future__ import annotations
@@ -13,17 +10,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, permutations
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import cv2
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.transform import Rotation
 
 from strobe.contract.results import Check, CheckKind, Contract, Verdict
 from strobe.contract.sides import Side, look, read_set
+from strobe.lerobot.datasets.images import FLOOR, distances, find_farthest, shrink
 from strobe.lerobot.datasets.numbers import ACTION, STATE, is_switch
 from strobe.lerobot.envs.environments import display_name
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
 FEWEST = 4  # episodes of the training set whose images are usual; motions of a gripper
-SMALL = 64, 48  # pixels, width and height
-FLOOR, MOST = 8.0, 25.0  # steps of 255 by which codecs move a pixel; spreads², the most that a pixel counts
 BETTER, LESS = 0.5, 0.7  # times the distance of the images as they come; times what the actions leave over in order
 FITS = 2.0  # times the farthest episode of the set
 SEEN = 0.005  # share of the pixels in which a turned image differs
@@ -40,13 +38,15 @@ STRONG, LEANS = 12.0, 0.1  # steps of 255 between red and blue of a coloured pix
 AS_IS = "as it comes"
 TURNS: dict[str, tuple[int, ...]] = {AS_IS: (), "upside down": (1,), "mirrored": (2,), "turned by 180°": (1, 2)}
 ROOM = 0.1, 0.02  # shares of a dimension's range, and of its size, that a start may be outside of the recorded ones
-# Forms of a rotation: how many numbers, by how much their length may differ from 1, how they are read and written.
-FORMS: dict[str, tuple[int, float, Callable[[np.ndarray], Rotation], Callable[[Rotation], np.ndarray]]] = {
-    "axis-angle": (3, 2 * np.pi - 1, Rotation.from_rotvec, Rotation.as_rotvec),
-    "Euler angles": (3, 2 * np.pi - 1, lambda own: Rotation.from_euler("xyz", own), lambda own: own.as_euler("xyz")),
-    "a quaternion, w last": (4, 0.01, Rotation.from_quat, Rotation.as_quat),
+# Forms of a rotation: how many numbers, by how much their length may differ from 1, how they are read, written, and
+# replaced by the other numbers of the same rotation.
+FORMS: dict[str, tuple[int, float, Callable[..., Rotation], Callable[..., np.ndarray], Callable[..., np.ndarray]]] = {
+    "axis-angle": (3, 5.3, Rotation.from_rotvec, Rotation.as_rotvec,
+                   lambda own: own * (1 - 2 * np.pi / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-9))),
+    "Euler angles": (3, 5.3, partial(Rotation.from_euler, "xyz"), methodcaller("as_euler", "xyz"), np.copy),
+    "a quaternion, w last": (4, 0.01, Rotation.from_quat, Rotation.as_quat, np.negative),
     "a quaternion, w first": (4, 0.01, lambda own: Rotation.from_quat(np.roll(own, -1, axis=1)),
-                              lambda own: np.roll(own.as_quat(), 1, axis=1)),
+                              lambda own: np.roll(own.as_quat(), 1, axis=1), np.negative),
 }  # fmt: skip
 HORIZON = 4  # ticks of a motion
 UNIT = float(np.log(3))  # logarithm of the least ratio of two units, and of what starts and motions may differ by
@@ -82,12 +82,12 @@ def _check(verdict: Verdict, kind: CheckKind, of: str, seen: str) -> Check:
 
 
 def _compare_images(recorded: Side, seen: Side) -> Iterator[Check]:
-    known = {camera: _shrink(images) for camera, images in recorded.images.items()}
+    known = {camera: np.stack(list(map(shrink, images))) for camera, images in recorded.images.items()}
     for camera, images in seen.images.items() if known else ():
         if len(next(iter(known.values()))) < FEWEST:
             yield _check("not judged", "image orientation", camera, f"it needs {FEWEST} episodes of the data set")
             continue
-        small = _shrink(images)
+        small = np.stack(list(map(shrink, images)))
         check, own = _compare_orientation(camera, small, known)
         yield check
         yield _compare_colours(camera, known[own], small)
@@ -96,27 +96,11 @@ def _compare_images(recorded: Side, seen: Side) -> Iterator[Check]:
         yield _check("agrees" if here == there else "differs", "image size", camera, words)
 
 
-def _shrink(images: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([cv2.resize(each, SMALL, interpolation=cv2.INTER_AREA).astype(np.float32) for each in images])
-
-
-def _distances(images: np.ndarray, known: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Return how far each image is from the usual one of ``known`` in some pixels, without colours, in spreads²."""
-    grey = known.mean(axis=-1)
-    away = (images.mean(axis=-1) - np.median(grey, axis=0)) / (grey.std(axis=0) + FLOOR)
-    return np.minimum(away**2, MOST)[:, where].mean(axis=1)
-
-
-def _farthest(known: np.ndarray, where: np.ndarray) -> float:
-    """Return the distance of the farthest image from the others."""
-    return max(float(_distances(one[None], np.delete(known, at, axis=0), where)[0]) for at, one in enumerate(known))
-
-
 def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.ndarray]) -> tuple[Check, str]:
     """Return what the orientation shows, and the data set's camera whose images these are to be."""
     usual = {name: np.median(theirs.mean(axis=-1), axis=0) for name, theirs in known.items()}
     whole = np.ones(small.shape[1:3], bool)
-    far = {(name, turn): float(np.median(_distances(np.flip(small, axes), theirs, whole)))
+    far = {(name, turn): float(np.median(distances(np.flip(small, axes), theirs, whole)))
            for name, theirs in known.items() for turn, axes in TURNS.items()}  # fmt: skip
     best = min(far, key=lambda each: far[each])
     own = camera if camera in known else best[0]
@@ -126,7 +110,7 @@ def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.
     if where[best].mean() < SEEN:
         best = own, AS_IS
     there, axes = whole if best == (own, AS_IS) else where[best], TURNS[best[1]]
-    here, limit = float(np.median(_distances(small, known[own], there))), _farthest(known[own], there)
+    here, limit = float(np.median(distances(small, known[own], there))), find_farthest(known[own], there)
     words = f"{here:.2g} from the usual image of {own}, whose own episodes are at most {limit:.2g} from it"
     if best == (own, AS_IS):
         alike = [turn for turn in TURNS if turn != AS_IS and where[own, turn].mean() < SEEN]
@@ -134,9 +118,9 @@ def _compare_orientation(camera: str, small: np.ndarray, known: Mapping[str, np.
         verdict: Verdict = "agrees" if here <= FITS * limit and not alike else "not judged"
         return _check(verdict, "image orientation", camera, words), own
     flipped = np.flip(small, axes), np.flip(there, [axis - 1 for axis in axes])
-    turned = float(np.median(_distances(flipped[0], known[best[0]], flipped[1])))
+    turned = float(np.median(distances(flipped[0], known[best[0]], flipped[1])))
     kind = "image orientation" if best[0] == own else "camera order"
-    fits = turned < min(BETTER * here, FITS * _farthest(known[best[0]], flipped[1]))
+    fits = turned < min(BETTER * here, FITS * find_farthest(known[best[0]], flipped[1]))
     verdict = "differs" if here > limit and fits else "not judged"
     return _check(verdict, kind, camera, f"{words}; {turned:.2g} {best[1]} from {best[0]}"), own
 
@@ -167,14 +151,19 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
     whole, low, high = np.concatenate(recorded.states), theirs.min(axis=0), theirs.max(axis=0)
     room = ROOM[0] * np.ptp(whole, axis=0) + ROOM[1] * abs(whole).max(axis=0) + 1e-6
 
-    def is_outside(states: np.ndarray, within: np.ndarray = theirs) -> np.ndarray:
-        return ((states < within.min(axis=0) - room) | (states > within.max(axis=0) + room)).mean(axis=0) > 0.5
+    def is_outside(rows: ArrayLike, within: np.ndarray = theirs) -> np.ndarray:
+        away = abs(np.asarray(rows) - (within.min(axis=0) + within.max(axis=0)) / 2)
+        return (away > np.ptp(within, axis=0) / 2 + room).mean(axis=0) > 0.5
 
-    if (alike := here.shape[1] == theirs.shape[1]) and not is_outside(here).any():
+    alike = here.shape[1] == theirs.shape[1]
+    forms = [form for form in _turn_rotations(states, whole) if not is_outside(np.concatenate(form[1]), whole).any()]
+    forms = [form for form in [("", states)] * alike + forms if not is_outside([each[0] for each in form[1]]).any()]
+    if forms:  # of those that fit, the one whose motions do; another than the simulator's own only if that is clear
+        left = [_find_rest(recorded, some, seen.actions) * (1 if words else LESS) for words, some in forms]
+        words, some = forms[int(np.argmin(left))]
+        if words:
+            return _check("differs", "rotation form", STATE, words), some
         return _check("agrees", "starts", STATE, f"{len(here)} starts as in the data set"), states
-    for words, turned in _turn_rotations(states, whole):
-        if not (is_outside(np.stack([each[0] for each in turned])) | is_outside(np.concatenate(turned), whole)).any():
-            return _check("differs", "rotation form", STATE, words), turned
     if not alike:
         words = f"{here.shape[1]} dimensions, in the data set {theirs.shape[1]}: {', '.join(names)}"
         return _check("differs", "state dimensions", STATE, words), []
@@ -201,15 +190,13 @@ def _compare_starts(recorded: Side, seen: Side) -> tuple[Check, list[np.ndarray]
 def _turn_rotations(states: Sequence[np.ndarray], whole: np.ndarray) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Yield the states with a rotation in another form, which ``whole``, the recorded ones, may have it in."""
     cuts, values = np.cumsum([len(each) for each in states])[:-1], np.concatenate(states)
-    for (here, (wide, slack, read, _)), (there, (other, room, _, write)) in permutations(FORMS.items(), 2):
+    for (here, (wide, slack, read, *_)), (there, (other, room, _, write, again)) in permutations(FORMS.items(), 2):
         for at in range(values.shape[1] - wide + 1) if values.shape[1] - wide + other == whole.shape[1] else ():
             part, theirs = values[:, at : at + wide], whole[:, at : at + other]
-            off = [abs(np.linalg.norm(each, axis=1) - 1).max() for each in (part, theirs)]
-            if off[0] <= slack and off[1] <= room:
-                turned = write(read(part))
-                if other == 4:  # q and −q are the same rotation
-                    turned *= np.sign(turned @ theirs.mean(axis=0))[:, None]
-                new = np.hstack([values[:, :at], turned, values[:, at + wide :]])
+            if all(abs(np.linalg.norm(own, axis=1) - 1).max() <= off for own, off in ((part, slack), (theirs, room))):
+                two = np.stack([turned := write(read(part)), again(turned)])
+                nearer = np.linalg.norm(two - theirs.mean(axis=0), axis=2).argmin(axis=0)
+                new = np.hstack([values[:, :at], two[nearer, np.arange(len(part))], values[:, at + wide :]])
                 yield f"dimensions {at + 1} to {at + wide} fit as {there} in place of {here}", np.split(new, cuts)
 
 
@@ -230,6 +217,22 @@ def make_rows(states: Sequence[np.ndarray], actions: Sequence[np.ndarray]) -> Ro
             means = np.mean([action[at : at + count] for at in range(HORIZON)], axis=0)
             parts.append((means, state[:count], state[HORIZON : HORIZON + count] - state[:count]))
     return Rows(*(np.concatenate(each).astype(float) for each in zip(*parts, strict=True))) if parts else None
+
+
+def _scale(rows: Sequence[Rows]) -> list[Rows]:
+    """Return the rows in spreads of the first ones; what does not move there is 0."""
+    spreads = [(each.std(axis=0), 1e-6 * (1 + abs(each).max(axis=0))) for each in rows[0]]
+    units = [np.where(spread > least, spread, np.inf) for spread, least in spreads]
+    return [Rows(*(part / unit for part, unit in zip(each, units, strict=True))) for each in rows]
+
+
+def _find_rest(recorded: Side, states: Sequence[np.ndarray], actions: Sequence[np.ndarray]) -> float:
+    """Return the share of the motions that the recording's model leaves over; 1 without motions."""
+    rows = make_rows(recorded.states, recorded.actions), make_rows(states, actions)
+    if rows[0] is None or rows[1] is None:
+        return 1.0
+    own, here = _scale([rows[0], rows[1]])
+    return _gains(_fit(own), here, range(own.actions.shape[1]))[2]
 
 
 def _fit(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -267,9 +270,7 @@ def _compare_actions(recorded: Side, seen: Side) -> Iterator[Check]:
     if len(rows) < len(pairs):
         yield _check("not judged", "action scale", ACTION, "too few ticks, or another state")
         return
-    spreads = [(each.std(axis=0), 1e-6 * (1 + abs(each).max(axis=0))) for each in rows[0]]
-    units = [np.where(spread > least, spread, np.inf) for spread, least in spreads]
-    own, here, first, second = (Rows(*(part / unit for part, unit in zip(each, units, strict=True))) for each in rows)
+    own, here, first, second = _scale(rows)
     factors, errors, _ = _gains(_fit(first), second, range(len(names)))
     known = (here.actions.std(axis=0) > STILL) & (abs(factors - 1) < OWN) & (errors < UNSURE)
     model, switches, exchanged = _fit(own), is_switch(np.concatenate(recorded.actions)), list[int]()

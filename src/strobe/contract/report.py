@@ -78,7 +78,7 @@ def sound(answer: Answer, _: Thresholds) -> Iterator[Finding]:
     yield good(
         rule="simulator-sound",
         title="The wiring to the simulator is fine: if the policy fails there, it is the policy",
-        found=f"As in the training set: {agreed}. Not judged: {left}forms of a rotation that agree at the starts.",
+        found=f"As in the training set: {agreed}. Not judged: {left}forms of a rotation that look the same here.",
         why="It gives what the training set has, and its state follows the recorded actions as it did there.",
         do="Read what the policy has learnt: its errors on recorded frames, and the inputs that move its actions.",
     )

@@ -84,14 +84,11 @@ def look(env: EnvConfig, recorded: Side, rename: Mapping[str, str]) -> Side:
     runs = [[_observe(tick, rename) for tick in run] for run in episodes.runs({0})]
     cameras = [name for name, value in runs[0][0].items() if value.ndim == 3]
     return Side(
-        fps=float(env.fps),
-        tasks=episodes.tasks,
+        fps=float(env.fps), tasks=episodes.tasks, actions=actions, names=([], []),
         images={name: [255 * run[0][name].transpose(1, 2, 0) for run in runs] for name in cameras},
         states=[np.stack([tick.get(STATE, np.zeros(0)) for tick in run]) for run in runs],
-        actions=actions,
-        names=([], []),
         bounds=np.stack([episodes.space.low, episodes.space.high]),
-    )
+    )  # fmt: skip
 
 
 def _flip_switches(actions: np.ndarray, recorded: Side) -> np.ndarray:

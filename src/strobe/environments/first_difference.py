@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from strobe.core.json_text import parse_json
 from strobe.core.results.comparison import GradientAgreement
+from strobe.core.untrusted import parse_json
 from strobe.environments.results import StageDifference
 
 # Distance that is never a difference, as the length of the difference over the length of the tensor. Kernels of one

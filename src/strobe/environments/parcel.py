@@ -14,7 +14,7 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Calls
 from strobe.core.families.registry import GROUP, record_entry
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe.environments.unpublished import save_unregistered
 from strobe.lerobot.policies.checkpoints import locate
 from strobe.lerobot.policies.policy_subject import PolicySubject

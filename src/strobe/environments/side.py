@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.processes.command import last_line
 from strobe.core.processes.lifetime import Closing, Ending
 from strobe.core.results.units import plain
+from strobe.core.untrusted import JsonObject, parse_json
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from pydantic import Field, ValidationError
 from typing_extensions import Self
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.json_text import parse_json
 from strobe.core.results.data import Data, Finite, optional
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents, parse_json
 from strobe.evaluate.results import EpisodeTiming
 from strobe.loops.results.motion import Motion
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.trust import describe_growth
-from strobe.core.json_text import parse_json
 from strobe.core.report.frame import pick_flags
 from strobe.core.results import units
 from strobe.core.results.finding import Finding, info, warning
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents, parse_json
 from strobe.evaluate.pairs import time_in_words
 from strobe.evaluate.results import EvaluateResult
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.json_text import parse_json
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.runs import store
-from strobe.core.runs.contents import contents
 from strobe.core.runs.saved_runs import unlike, versions
+from strobe.core.untrusted import contents, parse_json
 from strobe.evaluate import episode_log
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate, unpaired_rates
 from strobe.evaluate.results import Judged, JudgedOnTask, JudgedRun

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import parse_json
 from strobe.core.measure.guard import strongest
 from strobe.core.results.agreement import Effect
-from strobe.core.runs.contents import contents
 from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.recipe import RecipeTreatment
 from strobe.core.treatments.treatment import FOR_INFERENCE, PROCESS, Treatment, Undo
+from strobe.core.untrusted import contents, parse_json
 from strobe.export.carried.policy import MANIFEST, describe_damage, describe_hiding
 from strobe.export.formats import FORMATS
 from strobe.export.prompt import is_form

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.treatments.room import numbers, require_room
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.export.carried.policy import MANIFEST, export_digest
 from strobe.export.exported import PROGRAM, is_float32, manifest
 from strobe.export.formats import FORMATS, require

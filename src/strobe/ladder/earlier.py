@@ -25,11 +25,11 @@ from strobe.core.results.data import Data, Finite
 from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.core.runs import store
 from strobe.core.runs.cache import cache_folder
-from strobe.core.runs.contents import contents
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.subject import Subject, fingerprint
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment
+from strobe.core.untrusted import contents
 from strobe.ladder.candidates import Standing
 from strobe.ladder.results import OptimizeResult, Rung, Try, TryOutcome
 from strobe.ladder.sequential import MATTERS

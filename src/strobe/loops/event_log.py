@@ -23,9 +23,9 @@ from itertools import chain
 from pathlib import Path
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.json_text import parse_json
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
+from strobe.core.untrusted import parse_json
 from strobe.loops.events import Row
 from strobe.loops.header import Header
 

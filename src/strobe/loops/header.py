@@ -20,9 +20,9 @@ from pydantic import Field, TypeAdapter
 
 from strobe.core.errors import UserError
 from strobe.core.families.registry import find_family
-from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.runs.cache import compute_seal, is_sealed
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
 from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags
 from strobe.lerobot.policies import lerobot_policies

@@ -33,8 +33,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.json_text import JsonObject, parse_json
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import JsonObject, contents, parse_json
 
 INDEX = "index.jsonl"
 MOST_INDEX, MOST_FRAME = 2**28, 2**26  # bytes that are read: of the index, and of a frame

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, install
-from strobe.core.json_text import parse_json
+from strobe.core.untrusted import parse_json
 from strobe.lerobot.flags.lerobot_flags import join_flag_values
 
 STAMPS, BOOT, FAILURE = "strobe-stamps", "strobe-boot", "strobe-failure"  # keys of the metadata

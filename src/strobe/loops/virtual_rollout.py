@@ -22,8 +22,8 @@ from lerobot.rollout.inference import RTCInferenceConfig, SyncInferenceConfig, c
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject
 from strobe.core.subjects.subject import Observation
+from strobe.core.untrusted import JsonObject
 
 _NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
 _FEATURE = {"action": {"dtype": "float32", "shape": (2,), "names": _NAMES}}

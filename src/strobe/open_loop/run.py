@@ -62,8 +62,8 @@ class Frames:
         held_out: those of them, or others, that the policy was not trained on.
         rename: names in the inputs → names that the policy knows.
         overrides: of the policy's config, as on LeRobot's command line.
-        task: the words of a simulator, whose effect on the actions is measured too; None for none.
         most: frames to look at.
+        task: the words of a simulator, whose effect on the actions is measured too; None for none.
     """
 
     dataset: Path
@@ -72,9 +72,9 @@ class Frames:
     held_out: Sequence[int] = ()
     rename: dict[str, str] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
-    task: str | None = None
     seed: int = 0
     most: int = MOST_FRAMES
+    task: str | None = None
 
 
 def open_loop(

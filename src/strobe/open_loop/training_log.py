@@ -12,7 +12,7 @@ from pydantic import Field
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.results.data import Data, Finite, mapping, optional
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 
 # A line: its time, and the meters behind the samples.
 _LINE = re.compile(r"(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \S+ )?step:\S+ smpl:\S+ ep:\S+ (epch:\S+ loss:[^\r\n]*)")

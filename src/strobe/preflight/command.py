@@ -208,7 +208,7 @@ def _look_at_frames(
     assert config.dataset.root is not None
     frames = Frames(
         config.dataset.root, config.seconds, config.dataset.episodes, config.held_out or (), dict(result.wiring.rename),
-        list(config.subject.overrides), task,
+        list(config.subject.overrides), task=task,
     )  # fmt: skip
     live.stage("predicting on recorded frames")
     look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.fix)

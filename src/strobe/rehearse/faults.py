@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import yaml
 
 from strobe.core.errors import UserError, nearest
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe_servos.wire import KINDS as INSTRUCTIONS
 
 

@@ -23,7 +23,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.errors import UserError, install, nearest
 from strobe.core.families.registry import building
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
 from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags

@@ -32,7 +32,7 @@ from strobe.core.processes.fork_server import Forked, Server
 from strobe.core.processes.lifetime import Ending
 from strobe.core.results.data import Data, Finite, optional
 from strobe.core.runs import store
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 from strobe.sweep.results import Status
 
 if TYPE_CHECKING:

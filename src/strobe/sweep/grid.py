@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 
 from strobe.core.errors import UserError, error_line, nearest
-from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.recipe_file import read_yaml
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.sweep.results import Axis, label
 
 # What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.

@@ -14,7 +14,6 @@ import torch
 from torch.profiler import profile, record_function
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.subjects.subject import Phase, Subject
@@ -23,6 +22,7 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.core.timeline.ranges import require_ranges
 from strobe.core.timeline.trace import chrome_trace, export_trace, mark_clocks
 from strobe.core.treatments.treatment import Variant
+from strobe.core.untrusted import JsonObject
 from strobe.traces.annotations import parts
 from strobe.traces.graph_parts import graph_times
 from strobe.traces.launches import lost_launches

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 from strobe.evaluate.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.evaluate.measure.success_rates import paired_rates, paired_scores, success_rate
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, time_to_task

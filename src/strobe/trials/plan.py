@@ -19,10 +19,9 @@ from typing import TypeVar
 from pydantic import Field
 
 from strobe.core.errors import UserError, error_line, nearest, os_error_reason
-from strobe.core.json_text import parse_json
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs import store
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents, parse_json
 from strobe.evaluate.pairs import Score
 from strobe.trials.results import Code
 from strobe.tune.results import SettingRow, TuneResult, Tuning

@@ -44,12 +44,10 @@ def test_what_is_found() -> None:
             "another limit": ("backbone-dominates", forward(60.0), Thresholds(backbone_dominates=0.6)),
             "at inference": ("", make_repeated_parts({"policy": 100.0, "policy/backbone": 80.0})),
         },
-        "preprocessing-heavy|policy-share-low": {
+        "preprocessing-heavy": {
             "preprocessing 20 %": ("", make_repeated_parts({"preprocessing": 20.0, "policy": 80.0})),
             "preprocessing 20.1 %": ("preprocessing-heavy",
                                      make_repeated_parts({"preprocessing": 20.1, "policy": 79.9})),
-            "policy 70 %": ("", make_repeated_parts({"policy": 70.0, "postprocessing": 30.0})),
-            "policy 69.9 %": ("policy-share-low", make_repeated_parts({"policy": 69.9, "postprocessing": 30.1})),
         },
     })  # fmt: skip
 

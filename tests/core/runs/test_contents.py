@@ -12,7 +12,7 @@ from support.suite.places import TESTS
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError, legible
 from strobe.core.runs import recipe_file, store
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 from strobe.evaluate import episode_log
 from strobe.preflight.wiring.checkpoint import read_checkpoint
 

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from strobe.core.errors import UserError, install
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 
 LOOK_EVERY_S = 2.0
 ALONE_S = 600.0  # how long a command waits for a node when none is left

@@ -25,7 +25,7 @@ import numpy as np
 import zmq
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.servers.figures import Trip
 from strobe.servers.protocols import wire
 from strobe.servers.protocols.observations import STATE, STATE_DIM, TASK, Observations, Source

@@ -22,11 +22,11 @@ from strobe.core.cli.live import shown_if_slow
 from strobe.core.cli.summaries import keep_summary
 from strobe.core.errors import NotKeptError, is_full, make_not_kept_error, os_error_reason
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.json_text import JsonObject
 from strobe.core.kinds import advise, document, page
 from strobe.core.report import console, markdown
 from strobe.core.results.answer import Answer, Result
 from strobe.core.runs import store
+from strobe.core.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from strobe.core.timeline.timeline import Section

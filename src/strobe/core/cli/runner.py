@@ -29,8 +29,8 @@ from strobe.core.cli.live import Live, call_ahead_of_imports, shown_if_slow
 from strobe.core.cli.parse import parse, read_all
 from strobe.core.errors import UserError, make_not_kept_error
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
-from strobe.core.json_text import JsonObject
 from strobe.core.processes.lifetime import ctrl_c_ignored
+from strobe.core.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from strobe.core.results.agreement import Outcome

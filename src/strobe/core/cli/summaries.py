@@ -17,7 +17,7 @@ from strobe.core.errors import UserError, os_error_reason
 from strobe.core.results import units
 from strobe.core.results.run_summary import FORMAT, MeasurementSummary, RunSummary, SubjectSummary
 from strobe.core.runs import store
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 
 if TYPE_CHECKING:  # what a list of runs with summaries does without
     from strobe.core.results.answer import Answer, Result

@@ -12,7 +12,6 @@ from strobe.core.results.finding import Finding, info, warning
 
 SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion hardly pays (the delay benchmark's)
 MAX_PREPROCESSING_SHARE = 0.2  # share of an inference (the RTC profiling toolkit's experience)
-MIN_POLICY_SHARE = 0.7  # share of an inference (the RTC profiling toolkit: 70 to 90 % is usual)
 
 # Advice on a part by its name; the flags are Strobe's.
 LEVERS = {
@@ -101,21 +100,4 @@ def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
-    for measurement in examined_measurements(result, "inference"):
-        policy = top(measurement, "policy")
-        if policy is not None and policy.share < MIN_POLICY_SHARE:
-            rest = 1 - policy.share
-            yield info(
-                rule="policy-share-low",
-                title=f"The policy takes only {percent(policy.share)} of the inference",
-                found=f"{ms(policy.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual (the RTC profiling "
-                "toolkit's experience).",
-                why="The work around the policy takes a large part of the time.",
-                do="Look at pre- and postprocessing with --depth=2 before you change the policy.",
-                gain=free(measurement, rest),
-                evidence={"gain_share": min(rest, 1.0)},
-            )
-
-
-RULES = (biggest_part, backbone_share, preprocessing, policy_share)
+RULES = (biggest_part, backbone_share, preprocessing)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from strobe.core.json_text import JsonObject
 from strobe.core.results.data import Interval
 from strobe.core.results.units import plain
+from strobe.core.untrusted import JsonObject
 
 Trace = dict[str, Any]
 Place = float | str | None  # on an axis: a number, or a category

@@ -25,13 +25,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from strobe.core.errors import legible
-from strobe.core.json_text import JsonObject
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import ClipRow, Document
 from strobe.core.results import units
 from strobe.core.results.run_summary import RunSummary
-from strobe.core.runs.contents import contents
 from strobe.core.runs.store import REPORT
+from strobe.core.untrusted import JsonObject, contents
 
 HERE = Path(__file__).parent
 MOST_BYTES = 8_000_000  # size of all videos together: above it the page would be too large to send

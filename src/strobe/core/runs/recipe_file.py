@@ -13,8 +13,8 @@ from yaml.constructor import ConstructorError
 from strobe.core.errors import UserError, nearest
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.recipe import VERSION, Recipe, RecipeEpisodes, RecipeRung
-from strobe.core.runs.contents import contents
 from strobe.core.runs.store import replace
+from strobe.core.untrusted import contents
 
 NAME = "recipe.yaml"  # name in the folder of a run
 HEADER = """\

@@ -16,10 +16,9 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from strobe.core.errors import UserError, legible, nearest, os_error_reason
-from strobe.core.json_text import parse_json
 from strobe.core.results import units
 from strobe.core.results.data import SCHEMA_VERSION
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents, parse_json
 
 if TYPE_CHECKING:  # the classes of all answers, which a list of summaries does without
     from strobe.core.results.answer import Answer, Result

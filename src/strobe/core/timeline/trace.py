@@ -9,9 +9,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.core.json_text import JsonObject
 from strobe.core.timeline.sections import section
 from strobe.core.timeline.timeline import Section
+from strobe.core.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from torch.profiler import profile

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.core.json_text import parse_json
 from strobe.core.timeline import sections
+from strobe.core.untrusted import parse_json
 
 FLUSH_S = 0.5
 _ENVIRONMENT = "STROBE_SPOOL"  # tells a spawned worker, which inherits no memory, where to write

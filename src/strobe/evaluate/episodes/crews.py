@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject
 from strobe.core.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.core.processes.lifetime import Closing
+from strobe.core.untrusted import JsonObject
 from strobe.evaluate.episode_flags import EpisodeFlags, episode_threads, parse_parallel
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.version import __version__

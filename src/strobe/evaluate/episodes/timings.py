@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents
 from strobe.evaluate import episode_log
 from strobe.evaluate.episode_flags import LIVE
 from strobe.evaluate.results import Engine

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.lerobot.datasets import recording, tables
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.images import IMAGES, image_statistics

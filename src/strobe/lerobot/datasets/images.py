@@ -21,6 +21,7 @@ DARK = 0.06  # brightness, white is 1: no pixel of a black image is brighter
 MOST_EPISODES, MOST_S, SECONDS = 24, 20.0, 80.0  # that are decoded: episodes, seconds of each, seconds for all
 SIDES = 48, 64  # pixels of an image in which changes are looked for
 PARTS = 12, 16  # of an image: in their means a sensor's noise and a codec's do not show
+FLOOR, MOST = 8.0, 25.0  # steps of 255 by which codecs move a pixel; spreads², the most that a pixel counts
 TRIES = 16  # applications of a random transform
 IMAGES = 100  # images that statistics are made from
 
@@ -61,7 +62,7 @@ def decode(read: Recording, episodes: Mapping[int, int], progress: Callable[[Pro
                 if there != rows:
                     found.more.setdefault(camera, {})[at] = there - rows
                 wanted = min(there, int(MOST_S * read.fps))
-                images = np.stack([_small(image) for image in reader.images(episode, camera, wanted)])
+                images = np.stack([shrink(image) for image in reader.images(episode, camera, wanted)])
                 found.first.setdefault(camera, {})[at] = images[0]
                 grey = images.mean(axis=-1)
                 found.changes.setdefault(camera, {})[at] = np.abs(np.diff(grey, axis=0)).mean(axis=(1, 2))
@@ -84,7 +85,8 @@ def _count_images(read: Recording, camera: str, episode: int, rows: int) -> int:
     return round((end - begin) * read.fps)
 
 
-def _small(image: np.ndarray) -> np.ndarray:
+def shrink(image: np.ndarray) -> np.ndarray:
+    """Return an image, (height, width, 3), with `SIDES`."""
     import cv2
 
     return cv2.resize(image, SIDES[::-1], interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -170,3 +172,15 @@ def find_idle_transforms(dataset: Any) -> list[str]:
 
 def _changes(transform: Any, image: Any) -> bool:
     return any(not transform(image).equal(image) for _ in range(TRIES))
+
+
+def distances(images: np.ndarray, known: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Return how far each image is from the usual one of ``known`` in some pixels, without colours, in spreads²."""
+    grey = known.mean(axis=-1)
+    away = (images.mean(axis=-1) - np.median(grey, axis=0)) / (grey.std(axis=0) + FLOOR)
+    return np.minimum(away**2, MOST)[:, where].mean(axis=1)
+
+
+def find_farthest(known: np.ndarray, where: np.ndarray) -> float:
+    """Return the distance of the farthest image from the others."""
+    return max(float(distances(one[None], np.delete(known, at, axis=0), where)[0]) for at, one in enumerate(known))

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from strobe.core.errors import error_line
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.lerobot.datasets.fault import DatasetError, Fault
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"

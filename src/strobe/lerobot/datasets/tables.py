@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pyarrow
 
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, format_episodes
 from strobe.lerobot.datasets.numbers import array
 from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, column_names, rows

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import error_line
-from strobe.core.json_text import parse_json
 from strobe.core.measure.sampling import Progress
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import contents, parse_json
 from strobe.lerobot.datasets import finder, recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault, ways
 from strobe.lerobot.datasets.frames import task_names

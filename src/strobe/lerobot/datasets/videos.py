@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import error_line
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance
 from strobe.lerobot.datasets.recording import INFO, Recording
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parse_json
+from strobe.core.untrusted import parse_json
 
 if TYPE_CHECKING:
     import torch

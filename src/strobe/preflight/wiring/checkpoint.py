@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject, parse_json
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import JsonObject, contents, parse_json
 from strobe.lerobot.policies.options import WEIGHTS, check_checkpoint
 from strobe.open_loop.training_log import read_log
 from strobe.preflight.results.wiring import SavedTraining

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.frames import task_names

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import parse_json
+from strobe.core.untrusted import parse_json
 from strobe.lerobot.processors import READ
 from strobe.lerobot.quiet import quiet
 from strobe.preflight.results.wiring import Place, Wiring

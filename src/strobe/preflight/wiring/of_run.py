@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
+from strobe.core.untrusted import JsonObject
 from strobe.lerobot.datasets.truth import glance
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.run_flags import InputFlags

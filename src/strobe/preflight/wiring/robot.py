@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strobe.core.errors import error_line
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe.preflight.results.wiring import Feature, FeatureKind
 from strobe.preflight.wiring.reach import JointLimits, arms_by_prefix, joint_limits
 

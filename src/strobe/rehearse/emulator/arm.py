@@ -18,8 +18,8 @@ from typing import Any
 from typing_extensions import Self
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject
 from strobe.core.processes.command import PYTHON_M
+from strobe.core.untrusted import JsonObject
 from strobe.rehearse import faults as f
 from strobe.rehearse.emulator import calibration as cal
 from strobe.rehearse.emulator.bus import ArmState

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe.rehearse import faults as f
 from strobe.rehearse.emulator.calibration import Calibration
 from strobe_servos.dynamixel import X_SERIES, Dynamixel

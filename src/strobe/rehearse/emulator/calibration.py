@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.json_text import JsonObject, parse_json
+from strobe.core.untrusted import JsonObject, parse_json
 from strobe_servos.servo import TURN, Joint
 
 _LAST_ID = 253

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from strobe.core.errors import UserError, os_error_reason
-from strobe.core.json_text import JsonObject
+from strobe.core.untrusted import JsonObject
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.bus import Bus, Delivery, UnpluggedError, find_brand, make_bus

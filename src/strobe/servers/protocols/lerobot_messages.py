@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject, parse_json
-from strobe.core.runs.contents import contents
+from strobe.core.untrusted import JsonObject, contents, parse_json
 from strobe.servers.protocols.observations import MOST_BYTES, STATE, TASK, Observations, Source
 from strobe.servers.protocols.wire import MESSAGE_BYTES
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import parse_json
+from strobe.core.untrusted import parse_json
 from strobe.lerobot.policies.options import check_dataset
 
 if TYPE_CHECKING:

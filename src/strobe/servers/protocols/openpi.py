@@ -30,8 +30,8 @@ from websockets.frames import CloseCode
 from websockets.sync.client import connect
 
 from strobe.core.errors import UserError, error_line
-from strobe.core.json_text import JsonObject
 from strobe.core.results.units import size
+from strobe.core.untrusted import JsonObject
 from strobe.servers.figures import Trip
 from strobe.servers.protocols.observations import STATE as OF_DATASET
 from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source

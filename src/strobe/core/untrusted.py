@@ -1,12 +1,15 @@
-"""The content of a file that may be anybody's: a plain file of bounded size, or an error in place of a hang."""
+"""What anybody may have written: a file that is plain and of bounded size, JSON that is not nested too deep."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 MOST = 2**25  # bytes; JSON of one-letter values takes twenty times as much memory
+JsonObject = dict[str, Any]  # what a JSON object becomes in Python
 
 
 def contents(file: Path, most: int = MOST) -> bytes:
@@ -19,3 +22,11 @@ def contents(file: Path, most: int = MOST) -> bytes:
         if status.st_size > most:
             raise OSError(f"{file.name} has more than {most:,} bytes")
         return opened.read(most)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what ``text`` says. Raises ValueError for what is no JSON, or is nested deeper than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
