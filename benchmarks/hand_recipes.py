@@ -33,7 +33,7 @@ from strobe.core.measure.verdicts import paired_verdict
 
 STROBE = Path(sys.executable).parent / "strobe"
 MARGIN = 0.03
-AT_ONCE = 5  # recipes beside the baseline and the ladder's own
+AT_ONCE, LARGE = 5, "pi05"  # recipes next to the baseline and the ladder's own; whose copies of the weights fill memory
 LIMIT_S = 1800.0
 KEPT, CHANNELS = "memory=kept", "channels_last=true"
 
@@ -154,12 +154,42 @@ def make_smolvla() -> list[str]:
     ]
 
 
+def make_pi05() -> list[str]:
+    joint = "model.paligemma_with_expert"
+    eyes, language = f"{joint}.paligemma.model.vision_tower", f"{joint}.paligemma.model.language_model"
+    skipped = "padding=trimmed, prefix_tail=skipped, prefix_cache=static, timesteps=precomputed, masks=once"
+    fused, seen = "attention=sdpa, projections=fused", engine(eyes, "bf16")
+    return [
+        KEPT,
+        "padding=trimmed",
+        skipped,
+        half(""),
+        half(eyes),
+        f"{half('')}, {skipped}",
+        f"{half('')}, {skipped}, attention=sdpa",
+        f"{half('')}, {skipped}, projections=fused",
+        f"{half('')}, {skipped}, weights=packed",
+        f"{half('')}, {skipped}, {fused}, weights=packed, {KEPT}",
+        engine(eyes, "fp32"),
+        seen,
+        f"{half('')}, {skipped}, {seen}",
+        f"{half('')}, {skipped}, {seen}, {fused}",
+        f"{half('')}, {skipped}, {seen}, weights=packed",
+        f"{half('')}, {skipped}, {seen}, {fused}, weights=packed, {KEPT}",
+        f"{skipped}, {seen}, {engine(f'{joint}.gemma_expert.model', 'bf16')}",
+        f"{skipped}, {seen}, {engine(language, 'bf16')}",
+        f"{half('')}, {skipped}, {seen}, compile=default, compile.part=model.denoise_step",
+        "compile=default",
+    ]
+
+
 CASES = {
     "act": (["--policy.type=act"], make_act),
     "diffusion": (
         ["--policy.type=diffusion", "--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=10"],
         make_diffusion,
     ),
+    "pi05": (["--policy.type=pi05", "--policy.dtype=bfloat16"], make_pi05),
     "smolvla": (["--policy.type=smolvla"], make_smolvla),
     "vjepa2": (["--model.type=vjepa2"], make_vjepa2),
 }
@@ -282,9 +312,10 @@ def judge(kind: str, arguments: argparse.Namespace, work: Path) -> dict[str, Any
     steady = sum(ratio <= (1 + MARGIN) * min(ratios) for ratio in ratios) / len(searches)
     recipes = make()[QUICK] if arguments.quick else make()
     tried: list[Tried] = []
-    for begin in range(0, len(recipes), AT_ONCE):
+    several = 1 if kind == LARGE else AT_ONCE
+    for begin in range(0, len(recipes), several):
         some = compare(
-            flags, own, recipes[begin : begin + AT_ONCE], work / f"{kind}-hand{begin}", cache, arguments.iterations
+            flags, own, recipes[begin : begin + several], work / f"{kind}-hand{begin}", cache, arguments.iterations
         )
         for one in some:
             figures = f"{one.ratio:.3f} × the ladder's [{one.low:.3f}, {one.high:.3f}]" if one.ratio else "–"
@@ -308,7 +339,7 @@ def main() -> None:
     asked = (arguments.policies or ("act" if arguments.quick else ",".join(CASES))).split(",")
     if unknown := sorted(set(asked) - set(CASES)):
         parser.error(f"no such policy: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    need("openvino", "diffusion", "smolvla")
+    need("openvino", "diffusion", "smolvla", "pi")
     with tempfile.TemporaryDirectory() as work:
         found = {kind: judge(kind, arguments, Path(work)) for kind in asked}
     finish({"quick": arguments.quick, "policies": found}, all(one["holds"] for one in found.values()))
