@@ -46,12 +46,16 @@ def run(folder: Path, *flags: str) -> tuple[int, dict]:
 def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_fixes_it(
     checkpoint: Path, swapped_cameras: Path, tmp_path: Path
 ) -> None:
-    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped_cameras}", "--held_out=[4,5]"]
+    trained = shutil.copytree(checkpoint, tmp_path / "trained")
+    said = {"dataset": {"root": str(swapped_cameras), "episodes": [0, 1, 2, 3]}}
+    (trained / "train_config.json").write_text(json.dumps(said))
+    flags = [f"--policy.path={trained}", f"--dataset.root={swapped_cameras}"]
     code, result = run(tmp_path / "first", *flags)
     (finding,) = [each for each in result["findings"] if each["level"] == "warning"]
     assert code == 1
     assert finding["rule"] == "wired-otherwise-cameras"
     assert [part["name"] for part in result["open_loop"]["parts"]] == ["all", "training", "held out"]
+    assert "held out: episodes 4 and 5 (train_config.json)" in result["notes"]
     assert result["hypotheses"][0]["outcome"] == "claimed"
     fix = finding["do"].replace("'", "")  # as a shell hands it on
     code, result = run(tmp_path / "second", *flags, fix)

@@ -48,6 +48,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import format_argument, pairs, parse, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
+from strobe.lerobot.datasets.fault import format_episodes
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder, realise
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
@@ -99,7 +100,7 @@ class PreflightConfig(OutputFlags):
     read_only: bool = False
     # Seconds for running the policy on recorded frames. A slow policy leaves time for fewer hypotheses.
     seconds: float = field(default=90.0, metadata=exclusive_minimum_bound(0))
-    # Episodes that the policy was not trained on, for separate figures.
+    # Episodes that the policy was not trained on, for separate figures. Default: those that train_config.json left out.
     held_out: list[int] | None = None
     subject: PolicyOptions = field(init=False, default_factory=PolicyOptions)  # the policy
     theirs: list[str] | None = field(init=False, default=None)  # lerobot-rollout's arguments
@@ -168,6 +169,9 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
+        if config.held_out is None and config.dataset.episodes is None:
+            config.held_out = held = checkpoint.find_held_out(checkpoint.read_checkpoint(folder), config.dataset.root)
+            result.notes += [f"held out: {format_episodes(held)} (train_config.json)"] if held else []
         asked = contract.select("differs") if contract is not None else []
         _look_at_frames(result, config, run, live, next((each.of for each in asked if each.kind == TASK), None))
     return _make_study(result, config, contract)

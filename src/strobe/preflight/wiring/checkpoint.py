@@ -13,6 +13,7 @@ import numpy as np
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.untrusted import JsonObject, contents, parse_json
+from strobe.lerobot.datasets.recording import read
 from strobe.lerobot.policies.options import WEIGHTS, check_checkpoint
 from strobe.open_loop.training_log import read_log
 from strobe.preflight.results.wiring import SavedTraining
@@ -249,6 +250,17 @@ def read_training(checkpoint: Checkpoint, frames: int | None = None, log: Path |
         return _read_state(checkpoint, state).model_copy(update={"frames": frames, "log": printed})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{checkpoint.folder}/train_config.json or {state}: {error_line(error, 120)}") from None
+
+
+def find_held_out(checkpoint: Checkpoint, dataset: Path) -> list[int]:
+    """Return the episodes of ``dataset`` that the training left out; none if train_config.json names other data."""
+    trained = checkpoint.training.get("dataset")
+    if not isinstance(trained, dict) or not isinstance(chosen := trained.get("episodes"), list):
+        return []
+    there, named = dataset.resolve().parts, [trained.get(key) for key in ("root", "repo_id")]
+    if not any(there[-len(Path(name).parts) :] == Path(name).parts for name in named if isinstance(name, str) and name):
+        return []
+    return [episode for episode in range(int(read(dataset).info.get("total_episodes", 0))) if episode not in chosen]
 
 
 def _read_state(checkpoint: Checkpoint, state: Path) -> SavedTraining:
