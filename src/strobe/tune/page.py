@@ -120,19 +120,19 @@ def _command(row: SettingRow) -> str:
 
 def _setting_in_words(row: SettingRow, default: SettingRow | None) -> str:
     own, before = _flags(row), _flags(default) if default is not None else {}
-    executed = own.get("--policy.n_action_steps")
+    executed, usual = (flags.get("--policy.n_action_steps") for flags in (own, before))
     if default is None:
         return (
             f"{own.get('--inference.type', 'async')} with {executed} actions per chunk" if executed else f"`{row.name}`"
         )
     differing = {name for name in {**own, **before} if own.get(name) != before.get(name)}
-    if differing == {"--policy.n_action_steps"} and executed is not None and not row.recipe:
-        return f"execute {executed} actions per chunk instead of {before['--policy.n_action_steps']}"
+    if differing == {"--policy.n_action_steps"} and executed and usual and not row.recipe:
+        return f"execute {executed} actions per chunk instead of {usual}"
     return f"use `{row.name}` instead of the default"
 
 
 def _flags(row: SettingRow) -> dict[str, str]:
-    return dict(flag.split("=", 1) for flag in row.flags)
+    return {name: value for name, _, value in (flag.partition("=") for flag in row.flags)}
 
 
 def _settings(tuning: Tuning) -> Table:
