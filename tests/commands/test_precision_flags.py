@@ -48,7 +48,6 @@ def test_parts_of_it(tmp_path):
 
 
 WRONG = {
-    "unknown": (["--precision=bf61"], "did you mean 'bf16'"),
     "the old meaning": (["--precision=0.02"], "the width to stop at is --interval=0.02"),
     "twice": (["--precision=bf16,bfloat16"], "each precision once"),
     "no such part": (["--variant", "a: precision=bf16, precision.part=model.bakbone"], "did you mean 'model.backbone'"),

@@ -19,7 +19,7 @@ from support.suite.places import ROOT
 from support.suite.scripts import load_script
 
 from strobe.contract import sides
-from strobe.contract.compare import judge
+from strobe.contract.compare import FORMS, judge
 from strobe.contract.results import Check
 from strobe.core.cli.main import main
 from strobe.core.demo import CHECKPOINT
@@ -77,14 +77,6 @@ def test_of_an_arm_the_gripper_and_the_mode_are_named(named: list[str], low: int
     assert [each.kind for each in judge(recorded, here) if each.verdict == "differs"] == named
 
 
-FORMS: dict[str, Any] = {
-    "axis-angle": Rotation.as_rotvec,
-    "Euler angles": lambda turns: turns.as_euler("xyz"),
-    "a quaternion, w last": Rotation.as_quat,
-    "a quaternion, w first": lambda turns: turns.as_quat()[:, [3, 0, 1, 2]],
-}
-
-
 @pytest.mark.parametrize(("theirs", "here"), permutations(FORMS, 2))
 def test_another_form_of_the_rotation_is_named_and_another_start_is_not(theirs: str, here: str) -> None:
     random, episodes = np.random.default_rng(0), range(12)
@@ -93,7 +85,7 @@ def test_another_form_of_the_rotation_is_named_and_another_start_is_not(theirs: 
     places, actions = random.normal([0.4, 0, 1], 0.05, (12, 40, 3)), [random.normal(size=(40, 2)) for _ in episodes]
 
     def make_side(form: str, off: float = 0.0) -> sides.Side:
-        states = [np.hstack([places[at] + off, FORMS[form](turns[at])]) for at in episodes]
+        states = [np.hstack([places[at] + off, FORMS[form][3](turns[at])]) for at in episodes]
         names = [f"number {at}" for at in range(states[0].shape[1])]
         return sides.Side(20, [], {}, states, actions, (names, ["a", "b"]), np.array([[-4, -4], [4, 4]]))
 

@@ -108,7 +108,6 @@ def test_side_by_side_each_process_plays_all_checkpoints(trained_checkpoints: Pa
         (["--policies={0},{1}", "--steps=2"], "--steps is for variants of one policy"),
         (["--policies={0},{1}", "--n_action_steps=2"], "--n_action_steps is for variants of one policy"),
         (["--policies={0},{1}", "--recipe=fast.yaml"], "--recipe is for variants of one policy"),
-        (["--policies={0},{1}", "--score=progress"], "--score=progress is for variants of one policy"),
         (["--policies={0},{1}", "--latency=100"], "--latency needs --realtime"),
         (["--policies={0},{1}", "--launcher=ray"], "--policies plays on this machine"),
         (["--policies={0},{1}", "--policy.chunks=3"], "chunks"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,6 +63,15 @@ def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_fixes_it(
     code, result = run(tmp_path / "second", *flags, fix)
     assert code == 0
     assert result["open_loop"]["parts"][0]["explained"] > 0.95
+
+
+def test_ctrl_c_while_the_policy_is_loaded_costs_nothing_that_the_files_say(
+    checkpoint: Path, swapped_cameras: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strobe.open_loop.run.open_loop", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    code, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped_cameras}")
+    assert (code, result["status"]) == (130, "interrupted")
+    assert result["wiring"]["wires"]
 
 
 @pytest.mark.slow("a policy played on recorded frames")

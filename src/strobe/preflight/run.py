@@ -181,7 +181,13 @@ def look_at_frames(
     from strobe.open_loop.run import open_loop
 
     wiring = result.wiring
-    loop, result.hypotheses, read, differences = open_loop(policy, frames, progress)
+    try:
+        loop, result.hypotheses, read, differences = open_loop(policy, frames, progress)
+    except KeyboardInterrupt:  # while the policy was loaded: what the files and a simulator showed stays
+        result.status = "interrupted"
+        if fixed is not None:
+            _delete_copy(result, fixed, "Ctrl-C came before it was compared with the recorded frames")
+        return
     wiring.differences = differences or wiring.differences
     result.open_loop = loop
     if loop.first_jump is not None and run is not None:

@@ -106,7 +106,6 @@ def test_every_command_s_numbers_have_bounds(config: type, argv: str):
     ("argv", "says"),
     [
         (["--policy.typ=act"], "unknown flag --policy.typ: did you mean --policy.type?"),
-        (["--polcy.type=act"], "unknown flag --polcy.type: did you mean --policy.type?"),
         (["--policy-type=act"], "unknown flag --policy_type: did you mean --policy.type?"),
         (["--model.typ=vjepa2"], "unknown flag --model.typ: did you mean --model.type?"),
         (["--iteratons=3", "--policy.typ=act"], "unknown flag --iteratons: did you mean --iterations?"),
