@@ -1,4 +1,4 @@
-"""What anybody may have written: a file that is plain and of bounded size, JSON that is not nested too deep."""
+"""Read files and JSON that anybody may have written: plain files of bounded size, JSON that is not nested too deep."""
 
 from __future__ import annotations
 

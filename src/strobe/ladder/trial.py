@@ -303,6 +303,8 @@ def _race_together(
 def run_rungs(climber: Climber, climb: Climb, variants: Sequence[Variant]) -> Measured:
     """Run ``variants`` in alternation within the time that remains, but for the fewest rounds in any case.
 
+    In a climb by effect the run may take `PAIRS_IN_NOISE` rounds, while a disturbed one hides the gain.
+
     Raises:
         KeyboardInterrupt: before the first round was complete.
     """

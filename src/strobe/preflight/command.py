@@ -53,8 +53,6 @@ from strobe.lerobot.flags.lazy_flags import lerobot_placeholder, realise
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
-TASK = "task in words"  # a check of the contract with the simulator
-
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
@@ -170,10 +168,11 @@ def study(config: PreflightConfig, live: Live) -> Studied:
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         if config.held_out is None and config.dataset.episodes is None:
-            config.held_out = held = checkpoint.find_held_out(checkpoint.read_checkpoint(folder), config.dataset.root)
+            config.held_out = held = checkpoint.find_held_out(folder, config.dataset.root)
             result.notes += [f"held out: {format_episodes(held)} (train_config.json)"] if held else []
-        asked = contract.select("differs") if contract is not None else []
-        _look_at_frames(result, config, run, live, next((each.of for each in asked if each.kind == TASK), None))
+        differing = contract.select("differs") if contract is not None else []
+        task = next((check.of for check in differing if check.kind == "task in words"), None)
+        _look_at_frames(result, config, run, live, task)
     return _make_study(result, config, contract)
 
 

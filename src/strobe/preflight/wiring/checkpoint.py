@@ -13,12 +13,12 @@ import numpy as np
 
 from strobe.core.errors import UserError, error_line
 from strobe.core.untrusted import JsonObject, contents, parse_json
-from strobe.lerobot.datasets.recording import read
+from strobe.lerobot.datasets import recording
 from strobe.lerobot.policies.options import WEIGHTS, check_checkpoint
 from strobe.open_loop.training_log import read_log
 from strobe.preflight.results.wiring import SavedTraining
 
-CONFIG = "config.json"
+CONFIG, TRAINING = "config.json", "train_config.json"
 PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"
 NORMALISERS = ("normalizer_processor", "unnormalizer_processor")
 # LeRobot before 0.4 (`processor/migrate_policy_normalization.py` lists them): modules with statistics as buffers.
@@ -126,7 +126,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         postprocessor=_processor(folder / POSTPROCESSOR),
         names=names,
         nan=odd,
-        training=read_json(folder / "train_config.json"),
+        training=read_json(folder / TRAINING),
     )
 
 
@@ -252,15 +252,16 @@ def read_training(checkpoint: Checkpoint, frames: int | None = None, log: Path |
         raise UserError(f"{checkpoint.folder}/train_config.json or {state}: {error_line(error, 120)}") from None
 
 
-def find_held_out(checkpoint: Checkpoint, dataset: Path) -> list[int]:
+def find_held_out(policy: Path, dataset: Path) -> list[int]:
     """Return the episodes of ``dataset`` that the training left out; none if train_config.json names other data."""
-    trained = checkpoint.training.get("dataset")
+    trained = read_json(policy / TRAINING).get("dataset")
     if not isinstance(trained, dict) or not isinstance(chosen := trained.get("episodes"), list):
         return []
     there, named = dataset.resolve().parts, [trained.get(key) for key in ("root", "repo_id")]
     if not any(there[-len(Path(name).parts) :] == Path(name).parts for name in named if isinstance(name, str) and name):
         return []
-    return [episode for episode in range(int(read(dataset).info.get("total_episodes", 0))) if episode not in chosen]
+    total = int(recording.read(dataset).info.get("total_episodes", 0))
+    return sorted({*range(total)} - {episode for episode in chosen if isinstance(episode, int)})
 
 
 def _read_state(checkpoint: Checkpoint, state: Path) -> SavedTraining:
