@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
+Batch = dict[str, torch.Tensor]
 ACT, DIFFUSION = "act", "diffusion"
 TRAINED = "trained.json"  # in a policy's folder: what came of its training
 LR = 1e-3
@@ -43,11 +44,15 @@ def flags(kind: str) -> list[str]:
 
 
 def train(
-    kind: str, world: World, root: Path, folder: Path, steps: int, *, batch: int = 32, seed: int = 0
-) -> dict[str, Any]:
+    kind: str, world: World, root: Path, folder: Path, steps: int, *, batch: int = 32, seed: int = 0,
+    change: Callable[[Batch], None] = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
     """Train a policy on the data set at ``root``, save it in ``folder``, and return what came of it.
 
     A policy that is there is not trained again.
+
+    Args:
+        change: of each batch, in place: name of a feature → its normalised values, of a camera its ResNet's features.
     """
     if (folder / TRAINED).exists():
         return json.loads((folder / TRAINED).read_text())
@@ -67,7 +72,9 @@ def train(
         for group in optimizer.param_groups:  # a warm-up, then down to nothing
             group["lr"] = LR * min(1.0, (step + 1) / 50) * max(0.02, 1 - step / steps)
         picks = torch.randint(len(data[ACTION]), (batch,), generator=generator)
-        loss, _ = policy.forward({key: values[picks] for key, values in data.items()})
+        some = {key: values[picks] for key, values in data.items()}
+        change(some)
+        loss, _ = policy.forward(some)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 10.0)
         optimizer.step()

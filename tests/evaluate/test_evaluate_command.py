@@ -80,6 +80,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
 
 
 WRONG = {
+    "learnt": ([*PLAYS, "--dataset.root=data"], "--dataset.root shows what one trained policy has learnt: name it"),
     "no simulator": (ACTS, "name the simulator that plays the episodes: --env.type=pusht"),
     "no policy": (["--env.type=pusht"], "name the policy:"),
     "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model has no actions"),

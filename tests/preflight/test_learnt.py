@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.builders.modeling_turning_arm import CENTRES, SIZES
 from support.builders.turning_arm import STATE, TOP, WRIST, recording, subject
 
 from strobe.core.findings.thresholds import Thresholds
@@ -83,6 +84,19 @@ def test_nothing_is_said_of_a_sound_policy():
     assert judge() == {}
 
 
+@pytest.mark.parametrize(("noise", "found"), [(1.0, {"learnt-one-chunk"}), (0.3, set())])
+def test_a_policy_that_draws_its_actions_from_noise_is_named(noise: float, found: set[str]):
+    def change(act: Act) -> Act:
+        def call(seen: dict[str, Any], seed: int) -> torch.Tensor:
+            chunk, random = act(seen, seed), torch.Generator().manual_seed(seed)
+            drawn = SIZES * torch.randn(chunk.shape, generator=random) + CENTRES
+            return drawn if noise == 1.0 else chunk + noise * (drawn - CENTRES)
+
+        return call
+
+    assert set(judge(change)) == found
+
+
 def test_one_chunk_for_all_is_said_and_not_blamed_on_the_data():
     found = judge(freeze(STATE, TOP, WRIST))
     assert set(found) == {"learnt-one-chunk"}
@@ -123,7 +137,7 @@ def loop_of_gripper(caught: Callable[[int], bool], episodes: int = 10) -> open_l
             chunk[:, 1] = chunk[0, 1]
     data = match_recorded_actions(recorded, Predictions(frames, chunks))
     loop = open_loop.summarise(data, [], 30.0)
-    loop.learnt = learn(data)
+    loop.learnt = learn(data, CHUNK)
     return loop
 
 
@@ -151,3 +165,30 @@ def test_what_a_policy_need_not_look_at_is_a_note_and_a_prompt_counts_where_ther
     assert find(answer(loop, ("turn", "push")))["learnt-ignores"].level == "warning"
     loop.learnt.inputs[0] = loop.learnt.inputs[0].model_copy(update={"name": STATE})
     assert find(answer(loop))["learnt-ignores"].level == "info", "it predicts well without it"
+
+
+@pytest.mark.parametrize(("off", "found"), [(0.7, {"steps-add-up"}), (0.2, set()), (None, set())])
+def test_the_errors_of_steps_count_by_their_sum(off: float | None, found: set[str]):
+    """``off`` of a step's size, always one way; None: as far, and the other way in turn."""
+    ticks, episodes = 40, 8
+    random, number = np.random.default_rng(0), np.repeat(np.arange(episodes), ticks)
+    steps = np.sin(np.arange(episodes * ticks) / 9)[:, None] + random.normal(0, 0.05, (episodes * ticks, 1))
+    states = np.cumsum(steps, axis=0) - steps
+    recorded = RecordedActions(steps, states, number, ["x"], ["x"])
+    frames = list(range(2, episodes * ticks, 10))
+    chunks = np.stack([recorded.slice_ticks(steps, frame, 0, CHUNK) for frame in frames])
+    size = float(np.sqrt(np.nanmean(chunks**2)))
+    chunks = np.nan_to_num(chunks) + size * (0.9 * (-1.0) ** np.arange(CHUNK)[:, None] if off is None else off)
+    data = match_recorded_actions(recorded, Predictions(frames, chunks))
+    loop = open_loop.summarise(data, [], 30.0)
+    loop.learnt = learn(data, CHUNK)
+    assert [each.name for each in loop.learnt.steps] == ["x"]
+    assert loop.learnt.steps[0].single == pytest.approx(off or 0.9, rel=0.05)
+    assert {each.rule for each in rules.adding_errors(answer(loop), Thresholds())} == found
+
+
+def test_positions_are_no_steps():
+    made: Any = subject(recording())
+    loop = open_loop.judge_subject(made, LOOK, lambda _: None)[0]
+    assert loop.learnt is not None
+    assert loop.learnt.steps == []

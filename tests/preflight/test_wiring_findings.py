@@ -25,6 +25,7 @@ from support.builders.stage import (
 from support.suite.matrix import matrix
 
 from strobe.core.kinds import document
+from strobe.lerobot.datasets.results import DataTruth
 from strobe.preflight.findings.wiring import DANGEROUS, wiring_findings
 from strobe.preflight.results.wiring import Weights
 from strobe.preflight.run import make_answer
@@ -143,7 +144,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "radians": (radians, "units-differ"),
     "radians beside a gripper of 0 to 100": (extents(1.6, 98.0), "units-differ"),
     "camera missing": (rename_cameras({WRIST: WRIST}), "camera-missing"),  # lerobot #3181, #2318
-    "camera unused": (rename_cameras(FRONT_AND_TOP), "camera-unused"),
+    "camera unused": (rename_cameras(FRONT_AND_TOP), ""),
     "rename unknown": (lambda stage: stage.rename.update({NOBODY: FRONT}), "rename-unknown"),  # lerobot #1620
     # of an ACT; lerobot #2918
     "camera cropped": (lambda stage: stage.configure(crop_shape=[16, 16]), "camera-cropped fields-unknown"),
@@ -278,6 +279,16 @@ def test_fifty_executed_actions_are_many_and_ten_are_not(executed: int, found: b
         saved_policies["smolvla"][0], stage.dataset, settings={"n_action_steps": executed, "chunk_size": 50}
     )
     assert ("acts-long-unseen" in {finding.rule for finding in wiring_findings(wiring)}) is found
+
+
+def test_actions_for_most_of_an_episode_are_serious(stage: Wired):
+    stage.configure(n_action_steps=20)
+    wiring = stage.read()
+    wiring.truth = DataTruth(root="", frames=8 * 24, episodes=8)
+    (found,) = [each for each in wiring_findings(wiring) if each.rule == "acts-long-unseen"]
+    assert found.level == "warning"
+    assert "83 % of an episode" in found.title
+    assert "a chunk 30 actions: over all frames 58 % of them lie after the episode's end" in found.found
 
 
 def test_names_of_cameras_that_differ_are_matched_by_the_flag_that_is_named(stage: Wired):

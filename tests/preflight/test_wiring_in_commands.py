@@ -100,15 +100,38 @@ def test_random_weights_have_no_wiring(tmp_path: Path):
     assert answer(tmp_path).wiring is None
 
 
-def test_an_evaluation_shows_them_too(tmp_path: Path):
+def test_an_evaluation_shows_them_and_what_the_policy_has_learnt(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     pytest.importorskip("gym_pusht")
     pusht_checkpoint(tmp_path / "policy")
     plant_inert_normaliser(tmp_path / "policy")
     flags = ["--env.type=pusht", "--env.episode_length=3", "--episodes=1", "--videos=0", "--latency_iterations=0"]
-    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags, f"--output_dir={tmp_path / 'runs'}"]) == 0
+    flags += [f"--dataset.root={recording}", f"--output_dir={tmp_path / 'runs'}"]
+    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags]) == 0
     result = answer(tmp_path / "runs")
     assert isinstance(result, EvaluateResult)
     assert "statistics-absent" in {finding.rule for finding in result.findings}
+    assert result.wiring.on_frames.open_loop.learnt.spread > 0
+    assert "WHAT DID IT LEARN?" in capsys.readouterr().out
+
+
+def test_what_the_frames_cannot_show_costs_the_episodes_nothing(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("gym_pusht")
+    pusht_checkpoint(tmp_path / "policy")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strobe.open_loop.run.open_loop", stop)
+    flags = ["--env.type=pusht", "--env.episode_length=3", "--episodes=1", "--videos=0", "--latency_iterations=0"]
+    flags += [f"--dataset.root={recording}", f"--output_dir={tmp_path / 'runs'}"]
+    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags]) == 0
+    result = answer(tmp_path / "runs")
+    assert len(result.variants) == 1
+    assert "not judged: what the policy has learnt: Ctrl-C came first" in result.notes
 
 
 def test_a_verification_shows_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

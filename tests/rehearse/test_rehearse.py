@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
 from support.builders.arm_policy import save_act
+from support.builders.broken_datasets import write_dataset
 from support.suite.matrix import matrix
 from support.suite.patience import BUSY
 
@@ -70,14 +71,19 @@ def arguments(act: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(
-        ["rehearse", "--full", f"--output_dir={tmp_path}", "--fault=corrupt,servo=6,count=2", "--",
-         *arguments(act, "--duration=1.5")]
-    )  # fmt: skip
-    assert code == 0
-    (run,) = tmp_path.iterdir()
+def test_the_whole_of_it_from_the_command_line(
+    act: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.FRAMES_S", 1.0)
+    write_dataset(tmp_path / "data", joints=[f"{name}.pos" for name in JOINTS])
+    ours = ["rehearse", "--full", "--fault=corrupt,servo=6,count=2", f"--dataset.root={tmp_path / 'data'}"]
+    theirs = ["--", *arguments(act, "--duration=1.5")]
+    assert main([*ours, f"--output_dir={tmp_path / 'refused'}", *theirs]) == 1
+    assert "Not started" in capsys.readouterr().out, "the statistics are not those of the data set"
+    assert main([*ours, "--anyway", f"--output_dir={tmp_path / 'runs'}", *theirs]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
     result: Any = store.load(run)
+    assert result.wiring.on_frames.open_loop.frames > 0
     told = result.rollout.rehearsal
     assert result.rollout.robot == "so101_follower"
     assert told.holding == []
@@ -92,6 +98,7 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     assert "At the end, torque was off" in said
     assert "front: a test pattern" in " ".join(said.split())
     assert "6 gripper" in said
+    assert "WHAT DID IT LEARN?" in said
 
 
 @pytest.mark.slow("a rehearsal in real time, and its replay")
@@ -321,6 +328,7 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--frames.top=x.mp4"], [], "no camera 'top'"),
         (["--frames=."], [], "is neither a LeRobotDataset"),
         (["--frames=live", "--frames.front=."], [], "for all cameras or for none|is neither a LeRobotDataset"),
+        (["--dataset.root=nowhere"], [], "nowhere"),
         ([], ["--robot.type=hope_jr_arm"], "koch_follower, omx_follower and bi_so_follower only"),
         ([], ["--robot.tpye=x"], "no flag --robot.tpye"),
     ],

@@ -74,6 +74,7 @@ Further examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
   strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --dataset.root=DATA  and what it has learnt of its training set
   strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
 
 Exit code: 0, 2 for wrong input, 130 after Ctrl-C.
@@ -96,6 +97,7 @@ from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_pol
 from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, full_reward, take_policies, timed_live
 from strobe.policy_cli.run_flags import check_launcher
 from strobe.policy_cli.subject_flags import require_subject, split_subject
+from strobe.preflight.command import check_training_set
 
 
 @dataclass
@@ -125,6 +127,7 @@ def read(argv: Sequence[str]) -> EvaluateConfig | JudgeConfig:
         require_subject(config.subject)
     env = config.simulator
     check_launcher(config.launcher, config.ray)
+    check_training_set(config.dataset, of_checkpoint=config.subject.path is not None)
     if config.policies:
         check_several(config)
     elif timed_live(config):
@@ -185,7 +188,7 @@ run = Command(
     more_help=judge_help,
     heavy="timed",
     common={
-        "Policy and simulator": ("policy.path", "policies", "env", "rename_map", "device"),
+        "Policy and simulator": ("policy.path", "policies", "env", "dataset", "rename_map", "device"),
         "Variants": ("steps", "n_action_steps", "recipe"),
         "Latency": ("realtime", "latency", "inference"),
         "Episodes": ("episodes", "score", "margin", "seed", "parallel", "resume", "videos", "output_dir"),

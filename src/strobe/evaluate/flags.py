@@ -26,6 +26,7 @@ from strobe.evaluate.episode_flags import (
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
 from strobe.policy_cli.subject_flags import check_overrides
+from strobe.preflight.command import DataFlags
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
@@ -109,6 +110,9 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     episodes: int = field(default=50, metadata=minimum_bound(1))
     # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
     videos: int = field(default=2, metadata=minimum_bound(0))
+    # Its training set: --dataset.root=DATA. After the episodes the policy also runs on recorded frames, for up to 45 s:
+    # what did it learn? --dataset.episodes=[0,1,2,3] chooses its episodes.
+    dataset: DataFlags = field(default_factory=DataFlags)
     # Rounds that measure the latency of a chunk after the episodes, all variants in turn; 0 skips it.
     latency_iterations: int = field(default=10, metadata=minimum_bound(0))
 

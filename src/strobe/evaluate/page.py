@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import charts, measured
+from strobe.core.report import charts, frame, measured
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import (
     Clip,
@@ -60,6 +60,7 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
         if any(variant.motion for variant in result.variants):
             sections.append(times.smoothness(result))
         sections += listing("times", "Where the time of an episode goes", result.variants, _TIMES, TIMES)
+    sections += frame.added_sections(result)
     played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
     done = f"episodes judged: {played or 'none'}"
     return measured.document(result, answers(result), sections, failure=None, done=done)

@@ -39,6 +39,7 @@ from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.lerobot.config_fields import Settings
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.sampling import denoising_steps, steps_field
+from strobe.preflight.wiring.of_run import wiring_of_run
 
 R = TypeVar("R", bound=Result)
 SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seconds
@@ -70,7 +71,13 @@ def evaluate_policy(config: EvaluateConfig, crew: Crew, live: Live) -> tuple[Eva
         full_reward = realtime.full_reward(config)
         return playing.Request(rows_of, made, config.episodes, study, config.videos, notes, full_reward)
 
-    return playing.play("evaluate", {"": config.subject}, config, crew, live, make_request)
+    result, folder = playing.play("evaluate", {"": config.subject}, config, crew, live, make_request)
+    if (data := config.dataset).root is not None and result.status == "complete":
+        path, given = config.subject.path, config.subject.overrides
+        look = wiring_of_run(path, data.root, rename=config.rename_map, settings=given, episodes=data.episodes)
+        look.extend_result(result)
+        look.add_frames(result, data.root, data.episodes, live)
+    return result, folder
 
 
 def evaluated_rows(

@@ -13,16 +13,18 @@ from strobe.lerobot.datasets.numbers import is_switch
 from strobe.open_loop.changes import SIMULATORS_TASK
 from strobe.open_loop.errors import paired_error, rms
 from strobe.open_loop.hypotheses import Compared
-from strobe.open_loop.results import InputEffect, Learnt, Switch
+from strobe.open_loop.results import InputEffect, Learnt, SummedSteps, Switch
 
 Array = NDArray[np.float64]
+GOES_WITH, LAGS = 0.7, 3  # least correlation of a step with the state's change, which follows in fewer ticks
 
 
-def learn(data: Compared) -> Learnt:
+def learn(data: Compared, executed: int) -> Learnt:
     """Return what the predicted chunks show, and the recorded ones.
 
     Args:
         data: chunks of some frames, with each input of another frame where the calls were short enough.
+        executed: actions of each chunk.
     """
     predicted, recorded = data.predictions.wired, data.recorded_actions()
     effects = [_effect(name, other, data) for name, other in data.predictions.elsewhere.items()]
@@ -41,6 +43,7 @@ def learn(data: Compared) -> Learnt:
         start_rms=start,
         later_rms=later,
         switches=_switches(predicted, recorded, data),
+        steps=_sum_steps(predicted[:, :executed], recorded[:, :executed], data),
     )
 
 
@@ -94,6 +97,38 @@ def _switches(predicted: Array, recorded: Array, data: Compared) -> list[Switch]
             )
         )  # fmt: skip
     return found
+
+
+def _sum_steps(predicted: Array, recorded: Array, data: Compared) -> list[SummedSteps]:
+    """Return how errors add up along chunks, of the dimensions that are steps of the state."""
+    found, off = [], predicted - recorded
+    for at in _find_steps(data):
+        if (size := rms(recorded[..., at] ** 2)) and (single := rms(off[..., at] ** 2)) is not None:
+            errors, sums = ((each[..., at].sum(axis=1) / size)[:, None, None] ** 2 for each in (off, recorded))
+            name, paired = data.recorded.names[at], paired_error(errors, sums, data.episodes)
+            found.append(SummedSteps(name=name, actions=predicted.shape[1], single=single / size, summed=paired))
+    return found
+
+
+def _find_steps(data: Compared) -> list[int]:
+    """Return the dimensions that go with the change of the state in their place, and less with the state itself."""
+    actions, states, episodes = data.recorded.actions, data.recorded.states, data.recorded.episodes
+    if states is None or len(actions) <= LAGS + 2:
+        return []
+    actions, states = (each[:, : min(actions.shape[1], states.shape[1])] for each in (actions, states))
+    level, change, moved = _correlate(actions, states), np.zeros(actions.shape[1]), np.diff(states, axis=0)
+    for lag in range(LAGS):
+        same = episodes[: len(moved) - lag] == episodes[lag + 1 :]
+        change = np.maximum(change, _correlate(actions[: len(same)][same], moved[lag:][same]))
+    switches = is_switch(actions[np.isfinite(actions).all(axis=1)])
+    return [int(at) for at in np.flatnonzero((change >= GOES_WITH) & (change > level) & ~switches)]
+
+
+def _correlate(one: Array, other: Array) -> Array:
+    """Return the size of the correlation in each dimension; 0 for one that never changes."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one, other = ((each - each.mean(axis=0)) / each.std(axis=0) for each in (one, other))
+    return np.nan_to_num(np.abs((one * other).mean(axis=0)))
 
 
 def _change(chunks: Array, middle: float) -> NDArray[np.int64]:

@@ -52,6 +52,15 @@ class Switch(Data):
     missed: int = Field(description="of these, the episodes in which fewer than half of the chunks are caught")
 
 
+class SummedSteps(Data):
+    """The errors of an action dimension that is a step of the state, added up over the executed actions of a chunk."""
+
+    name: str
+    actions: int = Field(description="executed actions of a chunk")
+    single: Finite = Field(description="error of an action ÷ the size of an action, root mean squares")
+    summed: PairedError | None = optional("error of the sum ÷ the recorded sum, in pairs over episodes")
+
+
 class Learnt(Data):
     """The measures of a policy's chunks on recorded frames."""
 
@@ -66,6 +75,7 @@ class Learnt(Data):
     start_rms: Finite | None = optional("σ: error of chunks that begin within the first chunk of an episode")
     later_rms: Finite | None = optional("σ: error of the other chunks")
     switches: list[Switch] = many("dimensions that are open or closed")
+    steps: list[SummedSteps] = many("dimensions whose actions are steps of the state")
 
     @property
     def looks_at_simulator_task(self) -> bool | None:

@@ -174,8 +174,8 @@ def judge_subject(
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
     result.stopped, result.first_jump = predictions.stopped, jump
-    result.learnt = learn(data)
     result.executed = executed_per_chunk(subject, data.chunk)
+    result.learnt = learn(data, result.executed)
     result.ranges = ranges(recorded.names, result.executed, first, predictions)
     result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
     return result, judge_all(changes.all, data, named_in_config=wiring.names_actions)

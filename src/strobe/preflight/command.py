@@ -50,7 +50,7 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.datasets.fault import format_episodes
 from strobe.lerobot.flags.lazy_flags import lerobot_placeholder, realise
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions, check_dataset
 from strobe.policy_cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 
 if TYPE_CHECKING:
@@ -71,6 +71,21 @@ class DataFlags:
     root: Path | None = None
     # Episodes to use, such as [0,1,2,3]; by default a part of all.
     episodes: list[int] | None = None
+
+
+def check_training_set(data: DataFlags, *, of_checkpoint: bool) -> None:
+    """Check the data set on which a command is to show what the policy of its run has learnt. Raises UserError.
+
+    Args:
+        of_checkpoint: whether there is one policy, which was trained.
+    """
+    if data.root is None:
+        if data.episodes is not None:
+            raise UserError("--dataset.episodes needs a data set: add --dataset.root=DATA")
+        return
+    if not of_checkpoint:
+        raise UserError("--dataset.root shows what one trained policy has learnt: name it with --policy.path=FOLDER")
+    check_dataset(data.root)
 
 
 @dataclass
@@ -150,7 +165,7 @@ def study(config: PreflightConfig, live: Live) -> Studied:
             from strobe.loops.rollout import rollout_config
             from strobe.preflight.wiring.robot import read_robot
 
-        robot = read_robot(rollout_config(theirs), given)
+        robot = read_robot(rollout_config(theirs))
     live.stage("reading the files")
     if policy.path is None:
         assert config.dataset.root is not None

@@ -28,7 +28,6 @@ from strobe.preflight.lag import PolicyRun, add_first_action, lags, measured_cal
 from strobe.preflight.results.wiring import CallTime, PreflightResult, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint, read_training
 from strobe.preflight.wiring.dataset import read_dataset
-from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.fix import write_fixed_copy
 from strobe.preflight.wiring.reach import relative_actions, relative_mask
 from strobe.preflight.wiring.read import read_wiring, written_by_lerobot
@@ -196,8 +195,6 @@ def look_at_frames(
         _add_names(wiring.weights, read)
     if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
         wiring.timing.call = CallTime(ms=loop.call_ms)
-    if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
-        wiring.device_here = device_here(wiring.device or "", wiring.device_here.asked_by)
     if loop.stopped:
         result.status = "interrupted"
     if fixed is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from strobe.core.slices import ROBOT, Command, Kind, Slice
 
+SERIOUS = "strobe.preflight.findings.wiring:SERIOUS"
+
 SLICE = Slice(
     commands=(
         Command(
@@ -21,9 +23,13 @@ SLICE = Slice(
         ),
     },
     records={"wiring": "strobe.preflight.results.wiring:Wiring"},
-    rules=dict.fromkeys(
-        ("breakdown", "rollout", "verify", "tune", "evaluate"), ("strobe.preflight.findings.wiring:SERIOUS",)
-    ),
+    rules={
+        **dict.fromkeys(("breakdown", "verify", "tune"), (SERIOUS,)),
+        **dict.fromkeys(("rollout", "evaluate"), (SERIOUS, "strobe.preflight.findings.preflight:findings_of_run")),
+    },
     looks=dict.fromkeys(("breakdown", "verify"), ("strobe.preflight.wiring.of_run:extend_answer",)),
-    shows={"rollout": ("strobe.preflight.pages.fed",)},
+    shows={
+        "rollout": ("strobe.preflight.pages.fed", "strobe.preflight.pages.open_loop"),
+        "evaluate": ("strobe.preflight.pages.open_loop",),
+    },
 )

@@ -32,7 +32,7 @@ folder, and never to the Hub.
 Further examples:
   strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \
       --policy.path=FOLDER --task="pick up the cube" --duration=10
-  strobe rehearse --frames=my/dataset -- …
+  strobe rehearse --frames=my/dataset --dataset.root=my/dataset -- …  also what the policy has learnt of it
   strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
   strobe rehearse --fault=error-bits,servo=gripper,when=end -- …      does torque stay on?
   strobe rehearse -- lerobot-teleoperate --robot.type=koch_follower --teleop.type=koch_leader --teleop_time_s=10
@@ -56,6 +56,7 @@ from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check, join_flag_values
 from strobe.loops.files import observations_folder
 from strobe.loops.registry import load_loop
+from strobe.preflight.command import DataFlags, check_training_set
 from strobe.rollout.command import (
     ChosenLoop,
     choose_loop,
@@ -90,6 +91,9 @@ class RehearseConfig(OutputFlags):
     anyway: bool = False
     # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
+    # The policy's training set: --dataset.root=DATA. It is compared with policy and robot, as by `strobe preflight`.
+    # After the run the policy also runs on its frames, for up to 45 s: what did it learn?
+    dataset: DataFlags = field(default_factory=DataFlags)
     # After the run, also call the policy without the robot, for about ten seconds. That shows what robot, cameras and
     # threads cost.
     bench: bool = False
@@ -120,6 +124,8 @@ def read(argv: Sequence[str]) -> RehearseConfig:
         check(chosen.arguments, chosen.command, new_policy=True, ours=option_names(RehearseConfig))
     elif config.bench:
         raise UserError(f"--bench calls a policy, and {chosen.command} has none: remove it")
+    trained = chosen.command == "lerobot-rollout" and _has_checkpoint(chosen.arguments)
+    check_training_set(config.dataset, of_checkpoint=trained)
     config.shown = frames | ({"": config.frames} if config.frames else {})
     config.faults, config.loop = faults, chosen
     return config
@@ -135,7 +141,7 @@ def study(config: RehearseConfig, live: Live) -> Studied:
     chosen, look = config.loop, None
     if _has_checkpoint(chosen.arguments):
         chosen = _parse_loop(chosen)
-        look = look_at_wiring(chosen)
+        look = look_at_wiring(chosen, config.dataset.root)
         if not config.anyway and (refusal := refuse_start(look, "rehearse", config, chosen.theirs)):
             return refusal
     say_serious(look, live)
@@ -158,7 +164,11 @@ def study(config: RehearseConfig, live: Live) -> Studied:
         )
     if config.bench:
         measure_on_bench(watched, live)
-    return studied_rollout("rehearse", config, watched, chosen.theirs, events, look=look)
+    studied = studied_rollout("rehearse", config, watched, chosen.theirs, events, look=look)
+    if look is not None and (root := config.dataset.root) is not None and watched.result.status == "complete":
+        with live:
+            look.add_frames(watched.result, root, config.dataset.episodes, live)
+    return studied
 
 
 def _has_checkpoint(arguments: Sequence[str]) -> bool:

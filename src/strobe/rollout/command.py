@@ -159,11 +159,12 @@ def first_look(
     return judge
 
 
-def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
+def look_at_wiring(chosen: ChosenLoop, dataset: Path | None = None) -> WiringLook:
     """Read the wiring of a checkpoint that lerobot-rollout is to run; no port is opened.
 
     Args:
         chosen: with its config; other loops than lerobot-rollout ask no policy.
+        dataset: the folder of a LeRobotDataset, whose wiring is read too.
     """
     from strobe.preflight.wiring.of_run import WiringLook, wiring_of_rollout
 
@@ -171,7 +172,7 @@ def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
         return WiringLook()
     with importing():
         from strobe.lerobot.flags.argument_names import join_flag_values
-    return wiring_of_rollout(chosen.config, join_flag_values(chosen.arguments, chosen.command))
+    return wiring_of_rollout(chosen.config, join_flag_values(chosen.arguments, chosen.command), dataset)
 
 
 def measure_on_bench(watched: WatchedRollout, live: Live) -> None:

@@ -1,4 +1,4 @@
-"""Rules on vision and video backbones: blocks, patch embedding, attention, memory, and what limits the frame rate.
+"""Rules on vision and video backbones: blocks, memory, and what limits the frame rate.
 
 Shares are of the model's own time, without decoding and preprocessing. 'The guide' is the profiling guide of V-JEPA 2
 whose limits these are.
@@ -6,20 +6,16 @@ whose limits these are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import (
     Part,
     examined_measurements,
-    find,
     free,
     gib,
     ms,
     number,
-    part,
-    percent,
     top,
     whole_ms,
 )
@@ -31,12 +27,8 @@ from strobe.core.results.numerals import significant
 
 # Limits of the guide.
 MAX_BLOCK_SPREAD_MS = 0.5  # standard deviation over blocks that do the same work
-MAX_PATCH_EMBEDDING_SHARE = 0.1  # share of the model
-MAX_ATTENTION_SHARE = 0.7  # share of the model
 
 LARGE = 304e6  # parameters of ViT-L's encoder, for which the guide gives its limit of memory
-PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")
-BLOCK = re.compile(r"block \d+")
 
 
 def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -60,42 +52,6 @@ def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
             gain=f"about {ms(saved)} if every block took as long as the median block (computed)",
             evidence={"slowest": slowest, "gain_share": min(saved / model.ms, 1.0)},
         )
-
-
-def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
-    for measurement, model, _blocks in _backbones(result):
-        embedding = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
-        if embedding is not None and embedding.ms > MAX_PATCH_EMBEDDING_SHARE * model.ms:
-            yield warning(
-                rule="patch-embedding-slow",
-                title=f"The {embedding.name} is {percent(embedding.ms / model.ms)} of the model",
-                found=f"{ms(embedding.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
-                f"{percent(MAX_PATCH_EMBEDDING_SHARE)} is usual (the guide's number).",
-                why="It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.",
-                do="Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner "
-                "(torch.backends.cudnn.benchmark); --operators shows which kernel runs.",
-                gain=free(measurement, embedding.share),
-                evidence={"part_ms": embedding.ms, "gain_share": min(embedding.share, 1.0)},
-            )
-
-
-def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
-    for measurement, model, _blocks in _backbones(result):
-        whole = part(measurement, [c for c in measurement.components if _is_attention(c.path) and not c.other])
-        if whole is not None and whole.ms >= MAX_ATTENTION_SHARE * model.ms:
-            tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
-            clip = f", on {tokens:,.0f} tokens a clip" if tokens else ""
-            yield warning(
-                rule="attention-heavy",
-                title=f"Attention is {percent(whole.ms / model.ms)} of the model",
-                found=f"{ms(whole.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'{clip}; under "
-                f"{percent(MAX_ATTENTION_SHARE)} is usual (the guide's number).",
-                why="Its cost grows with the square of the number of tokens. All other costs of a block grow in "
-                "proportion.",
-                do="Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).",
-                gain=free(measurement, whole.share),
-                evidence={"gain_share": min(whole.share, 1.0)},
-            )
 
 
 def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
@@ -177,12 +133,8 @@ def _backbones(result: Result) -> Iterator[tuple[Measurement, Part, Blocks]]:
             yield measurement, model, max(groups, key=lambda blocks: blocks.total.median)
 
 
-def _is_attention(path: list[str]) -> bool:
-    return len(path) > 2 and BLOCK.fullmatch(path[-2]) is not None and "att" in path[-1].lower()
-
-
 def _gib(size: int | None, how: str = "") -> str:
     return "an unknown part" if size is None else f"{how}{gib(size)}"
 
 
-RULES = (block_variance, patch_embedding, attention, memory, frame_rate)
+RULES = (block_variance, memory, frame_rate)

@@ -21,12 +21,6 @@ def two_parts(vision: float) -> Any:
     return waits({"policy": 100.0, tower: vision, step: 100.0 - vision}, {tower: 0.5 * vision, step: 102.0 - vision})
 
 
-def reaches(ms: float, share: float | None) -> Any:
-    """A part that reaches this share of the machine's ceiling."""
-    more = {"policy/encoder": {"ceiling_share": share}}
-    return result(make_measurement({"policy": 100.0, "policy/encoder": ms}, more=more))
-
-
 def make_float32_part(share: float, *, fast: float = 400.0, half: int = 90) -> Any:
     """A part of 10 GFLOP in 100 ms, ``share`` of them in float32."""
     slow, gflop, part = 100.0, 10.0, "policy/vision tower"
@@ -60,12 +54,6 @@ def test_what_is_found() -> None:
             "most of the time does not wait": ("", two_parts(60.0)),
             "a host that waits for itself": ("", one_part(100.0, "host")),
             "preprocessing": ("", waits(prepared, {"preprocessing": 200.0, "policy/backbone": 2.0})),
-        },
-        "below-ceiling": {
-            "big and far below": ("below-ceiling", reaches(20.0, 0.09)),
-            "big and not far below": ("", reaches(20.0, 0.1)),
-            "small": ("", reaches(19.9, 0.09)),
-            "no ceiling": ("", reaches(20.0, None)),
         },
         "single-precision": {
             "51 % in float32": ("single-precision", make_float32_part(0.51)),

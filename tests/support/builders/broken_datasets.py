@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ CAMERAS = ("observation.images.front", "observation.images.wrist")
 EPISODES, FRAMES, FPS = 4, 12, 10
 
 
-def write_dataset(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side: int = 64) -> Path:
-    """A data set of two cameras and two joints at ``root``, as lerobot-record writes it. Returns ``root``."""
+def write_dataset(
+    root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side: int = 64, joints: Sequence[str] = ("x", "y")
+) -> Path:
+    """A data set of two cameras and ``joints`` at ``root``, as lerobot-record writes it. Returns ``root``."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     from strobe.lerobot.quiet import muted_stderr, priority_restored, quiet
@@ -27,14 +29,15 @@ def write_dataset(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES,
         name: {"dtype": "video", "shape": (side, side, 3), "names": ["height", "width", "channels"]} for name in CAMERAS
     }
     for name in ("observation.state", "action"):
-        features[name] = {"dtype": "float32", "shape": (2,), "names": ["x", "y"]}
+        features[name] = {"dtype": "float32", "shape": (len(joints),), "names": list(joints)}
     random = np.random.default_rng(0)
     with quiet(), muted_stderr(), priority_restored():
         made = LeRobotDataset.create(f"local/{root.name}", FPS, features, root=root, use_videos=True)
         for _ in range(episodes):
             for frame in range(frames):
                 shown = np.full((side, side, 3), 20 * (frame % FRAMES), np.uint8)
-                numbers = {name: random.normal(size=2).astype(np.float32) for name in ("observation.state", "action")}
+                vectors = random.normal(size=(2, len(joints))).astype(np.float32)
+                numbers = dict(zip(("observation.state", "action"), vectors, strict=True))
                 made.add_frame({**dict.fromkeys(CAMERAS, shown), **numbers, "task": "move"})
             made.save_episode()
         made.finalize()

@@ -19,7 +19,7 @@ from strobe.core.findings.view import (
 )
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
-from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.core.results.measurement import host_and_device
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Machine
@@ -27,7 +27,6 @@ from strobe.core.results.subject import Machine
 MIN_KERNEL_SHARE = 0.05  # share of the time: with less, memory that stays with the process cannot pay
 MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
 MIN_GAP_COST = 0.1  # least slow-down of calls at the robot's pace against calls back to back
-LOW_CEILING = 0.1  # share of the measured ceiling: a big part under it is bound by something else than arithmetic
 HALF_FASTER = 1.5  # ceiling in half precision over that in float32: with less, changing the dtype buys little
 
 HALF = ("bfloat16", "float16")
@@ -94,28 +93,6 @@ def churn(what: str, share: float, seen: str, do: str, gain: str) -> Iterator[Fi
         gain=gain,
         evidence={"gain_share": min(share, 1.0)},
     )
-
-
-def ceiling_gap(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    for measurement in examined_measurements(result):
-        whole = whole_ms(measurement)
-        for part in first_level(measurement):
-            reached = _ceiling_share(part)
-            if reached is not None and part.share >= thresholds.big_part and reached < LOW_CEILING:
-                saved = min(part.share, 1.0) * (1 - reached)
-                yield info(
-                    rule="below-ceiling",
-                    title=f"The {part.name} reaches {percent(reached)} of this machine's peak",
-                    found=f"The {part.name} takes {ms(part.ms)}, {percent(part.share)} of "
-                    f"{units.quote(measurement.name)}. Its arithmetic would take {ms(part.ms * reached)} at the "
-                    "measured peak.",
-                    why="The limit is not arithmetic but reading weights, launches, small shapes, or copies.",
-                    do="Repeat with --operators to see the cause. Compilation removes launches, smaller data types "
-                    "reduce the reading of weights, and a larger batch helps small shapes.",
-                    gain=f"at most: at the peak the {measurement.phase} would go from {ms(whole)} to "
-                    f"{ms(subtract_share(whole, saved))} (computed)",
-                    evidence={"gain_share": saved},
-                )
 
 
 def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
@@ -239,4 +216,4 @@ def _ceiling_share(part: Part) -> float | None:
     return least / took if least > 0 else None
 
 
-RULES = (memory_churn, host_bound, ceiling_gap, single_precision, half_slower)
+RULES = (memory_churn, host_bound, single_precision, half_slower)

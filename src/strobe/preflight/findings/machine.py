@@ -1,4 +1,4 @@
-"""Rules on the machine: does it have the requested device, and does a call end before its chunk does?"""
+"""Rules on a run: does a call end before its chunk does, and are the joints where they were in the training?"""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from strobe.core.results.finding import Finding, info, warning
+from strobe.core.results.finding import Finding, warning
 from strobe.preflight.results.wiring import CallTime, FedJoint, Timing, Wiring
 
 BEYOND = 1.0  # normalised: least distance of a first position from the training's range
 OFTEN_OUTSIDE = 0.2  # share of the ticks in which a joint is outside of the training's range
 SHOWN = 4  # joints
-
-
-def device(wiring: Wiring) -> Iterator[Finding]:
-    here = wiring.device_here
-    if here is not None and here.there is False:
-        instead, other = here.instead or "another accelerator if there is one, else the CPU", here.instead or "cpu"
-        flag = "--device" if here.asked_by == "--device" else "--policy.device"
-        yield info(
-            rule="device-absent",
-            title=f"This machine has no {wiring.device}",
-            found=f"{here.asked_by} requests {wiring.device}; {here.why}.",
-            why=f"LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.",
-            do=f"Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown "
-            f"--policy.path={wiring.sources['policy']}",
-        )
 
 
 def call(wiring: Wiring) -> Iterator[Finding]:
@@ -148,4 +133,4 @@ def _describe_joints(joints: Sequence[FedJoint]) -> str:
     )
 
 
-CHECKS = (device, call, joints_outside_training)
+CHECKS = (call, joints_outside_training)

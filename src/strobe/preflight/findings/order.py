@@ -201,7 +201,7 @@ SOURCES: tuple[Place, ...] = ("robot", "dataset")
 
 
 def names(wiring: Wiring) -> Iterator[Finding]:
-    """Cameras that the policy takes and a source lacks, or the policy does not use (lerobot #3181, #2318, #1620)."""
+    """Cameras that the policy takes and a source lacks (lerobot #3181, #2318, #1620)."""
     images = wiring.select_wires("image")
     wanted = [wire.name for wire in images if "policy" in wire.ends and wire.name not in wiring.empty_cameras]
     for place in SOURCES:
@@ -220,14 +220,6 @@ def names(wiring: Wiring) -> Iterator[Finding]:
                 found=f"The policy takes {_join_names(wanted)}. The {where} lacks {_join_names(unfed)}{has}.",
                 why="LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.",
                 do=do,
-            )
-        elif unused and wanted:
-            yield info(
-                rule="camera-unused",
-                title=f"The {where} has a camera that the policy does not use",
-                found=f"The policy does not use {_join_names(unused)}.",
-                why="The camera costs bandwidth and decoding, and does no other harm.",
-                do="Remove it from --robot.cameras for this policy." if where == "robot" else "",
             )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results import units
-from strobe.core.results.finding import Finding, good, info, warning
+from strobe.core.results.answer import Answer, Result
+from strobe.core.results.finding import Finding, info, warning
 from strobe.loops.results.motion import JointJump
 from strobe.open_loop.results import LOOKED, HypothesisKind, NaiveName, OpenLoop, PairedError, Switch
 from strobe.preflight.findings.order import BEYOND
-from strobe.preflight.results.wiring import PreflightResult, share_beyond
+from strobe.preflight.results.wiring import PreflightResult, Wiring, share_beyond
 
 NAIVEST: NaiveName = "the mean action"
 WELL = 0.5  # least R² of a sound policy
@@ -21,8 +23,10 @@ WORSE = 2.0  # times the error on training episodes: the policy overfits
 FAR_USUAL, FAR_SPREADS = 2.0, 1.0
 FEWEST_EPISODES = 4  # fewest episodes for a median over them
 ONE_CHUNK = 0.1  # share of the recorded chunks' spread
+ALL_NOISE = 0.9  # share of the spread of its own chunks: the noise is 81 % of their variance
 HOLDS = 0.3  # times as far from the state as the recorded actions
 SURE = 0.95
+ADDED = 0.5  # share of a chunk's motion by which the sum of its steps is off
 TITLES: dict[HypothesisKind, str] = {
     "cameras": "Two cameras are swapped",
     "channels": "Red and blue of the images are swapped",
@@ -59,7 +63,7 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Iterator[Findin
 
 def explains_little(result: PreflightResult, thresholds: Thresholds) -> Iterator[Finding]:
     part = result.open_loop.whole if result.open_loop is not None else None
-    if part is None or _any_claimed(result) or part.episodes < FEWEST_EPISODES or gives_one_chunk(result.open_loop):
+    if part is None or _any_claimed(result) or part.episodes < FEWEST_EPISODES or ignores_observation(result.open_loop):
         return
     ignored = list(ignored_inputs(result, thresholds))
     for name in ("hold still", "the last action", "the mean action"):
@@ -97,20 +101,6 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             f"held-out episodes, where R² = {_share(other.explained)} (σ: the spread of each action dimension).",
             why="On the robot every episode is new. Held-out episodes of another scene or operator look alike.",
             do="Train on more episodes, for fewer steps, or with image augmentation.",
-        )
-
-
-def explains_well(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
-    part = result.open_loop.whole if result.open_loop is not None else None
-    if part is None or part.explained < WELL or _any_claimed(result):
-        return
-    naive = {each.name: each.paired.smaller for each in part.naive if each.paired is not None}
-    if naive and all(smaller is True for smaller in naive.values()):
-        yield good(
-            rule="open-loop-explains",
-            title=f"The policy predicts the recorded actions with R² = {_share(part.explained)}",
-            found=f"Over {part.episodes} episodes its error is smaller than that of {units.join_names(list(naive))}.",
-            why="With this wiring the policy acts on these frames as in its training.",
         )
 
 
@@ -179,23 +169,25 @@ def predicted_limits(result: PreflightResult, _: Thresholds) -> Iterator[Finding
 # What it has learnt.
 
 
-def gives_one_chunk(loop: OpenLoop | None) -> bool:
-    """Whether the chunks of all frames are nearly one."""
+def ignores_observation(loop: OpenLoop | None) -> bool:
+    """Whether the chunks of all frames are nearly one, or differ as much between two calls on one frame."""
     learnt = loop.learnt if loop is not None else None
     if learnt is None or learnt.spread is None or not learnt.recorded_spread:
         return False
-    return learnt.spread < ONE_CHUNK * learnt.recorded_spread
+    by_noise = (learnt.noise or 0.0) / math.sqrt(2)  # of one call, where two differ by more
+    return learnt.spread < ONE_CHUNK * learnt.recorded_spread or by_noise >= ALL_NOISE * learnt.spread
 
 
 def one_chunk(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     loop = result.open_loop
-    if loop is not None and loop.learnt is not None and gives_one_chunk(loop):
+    if loop is not None and loop.learnt is not None and ignores_observation(loop):
         moves = ", ".join(f"{each.name} {each.moved:.2g} σ" for each in loop.learnt.inputs)
+        noise = f", two calls on one frame by {loop.learnt.noise:.2g} σ" if loop.learnt.noise else ""
         yield warning(
             rule="learnt-one-chunk",
-            title="The policy gives nearly the same chunk for all observations",
-            found=f"Its chunks on {loop.frames} frames differ by {loop.learnt.spread:.2g} σ, the recorded ones by "
-            f"{loop.learnt.recorded_spread:.2g} σ."
+            title="The policy's chunks hardly depend on the observation",
+            found=f"Its chunks on {loop.frames} frames differ by {loop.learnt.spread:.2g} σ{noise}, the recorded ones "
+            f"by {loop.learnt.recorded_spread:.2g} σ."
             f"{f' With another frame’s input its actions change by: {moves}.' if moves else ''}",
             why="The loss may fall all the same, down to that of the mean motion. On the robot the arm makes one "
             "motion, wherever the object is.",
@@ -206,7 +198,7 @@ def one_chunk(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
 
 def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     loop = result.open_loop
-    if loop is None or loop.learnt is None or gives_one_chunk(loop) or loop.episodes < FEWEST_EPISODES:
+    if loop is None or loop.learnt is None or ignores_observation(loop) or loop.episodes < FEWEST_EPISODES:
         return
     ignored = [each.name for each in loop.learnt.inputs if each.moved < LOOKED]
     cameras = [each.name for each in loop.learnt.inputs if "image" in each.name]
@@ -244,7 +236,7 @@ def copies_state(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
 
 def missed_switches(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     loop = result.open_loop
-    if loop is None or loop.learnt is None or gives_one_chunk(loop):
+    if loop is None or loop.learnt is None or ignores_observation(loop):
         return
     for each in filter(_is_missed, loop.learnt.switches):
         rest = [one.explained for one in loop.dimensions if one.name != each.name and one.explained is not None]
@@ -261,6 +253,27 @@ def missed_switches(result: PreflightResult, _: Thresholds) -> Iterator[Finding]
         )
 
 
+def adding_errors(result: PreflightResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Steps of the state whose errors add up along a chunk, until they are a large part of the motion."""
+    loop = result.open_loop
+    if loop is None or loop.learnt is None or ignores_observation(loop) or any(explains_little(result, thresholds)):
+        return
+    for each in loop.learnt.steps:
+        summed, ends = each.summed, each.summed.interval if each.summed is not None else None
+        if summed is not None and ends is not None and ends.low > ADDED:
+            yield warning(
+                rule="steps-add-up",
+                title=f"The errors of {each.name} add up to {summed.ratio:.1f} times its motion over a chunk",
+                found=f"Its actions are steps of the state. The error of one is {each.single:.2f} times its size. The "
+                f"sum of the {each.actions} executed ones is off by {summed.ratio:.2f} times the recorded sum "
+                f"[{ends.low:.2f}, {ends.high:.2f}], in pairs over {summed.episodes} episodes.",
+                why="Each step adds to the one before it. Errors that go one way grow with every action, and the arm "
+                "ends next to its goal.",
+                do="Execute fewer actions of each chunk (--policy.n_action_steps), and look for what shifts these "
+                "actions: statistics, a rate, or another arm than that of the data.",
+            )
+
+
 def _is_missed(each: Switch) -> bool:
     """Whether more than half of the episodes are missed, at 95 % (Clopper and Pearson's bound)."""
     if not each.missed:
@@ -272,5 +285,22 @@ def _is_missed(each: Switch) -> bool:
 
 RULES = (
     better_hypotheses, far_jump, predicted_limits, one_chunk, ignored_inputs, copies_state, missed_switches,
-    explains_little, held_out_worse, explains_well,
+    adding_errors, explains_little, held_out_worse,
 )  # fmt: skip
+
+
+def preflight_of_run(result: Answer) -> PreflightResult | None:
+    """Return what a command that runs a policy saw of it on recorded frames, as a preflight; None if it saw none."""
+    wiring = result.wiring if isinstance(result, Result) else None
+    seen = wiring.on_frames if isinstance(wiring, Wiring) else None
+    if wiring is None or seen is None:
+        return None
+    fields = {"open_loop": seen.open_loop, "hypotheses": seen.hypotheses}
+    return PreflightResult(strobe_version=result.strobe_version, title=result.title, wiring=wiring, **fields)
+
+
+def findings_of_run(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Everything that recorded frames show of the policy of another command's run."""
+    if (seen := preflight_of_run(result)) is not None:
+        for rule in RULES:
+            yield from rule(seen, thresholds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from strobe.preflight.results.wiring import CutPrompt, Wiring
 SAME_RATE = 0.02  # largest relative difference of equal rates
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
 SHOWN = 60  # characters of a text
+MOST_OF_EPISODE = 0.5
 LONG_BLIND = 1.0  # s for which a robot acts on one observation
 
 
@@ -144,16 +146,28 @@ def unused_average(wiring: Wiring) -> Iterator[Finding]:
 
 
 def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
-    executed, fps = wiring.timing.executed, wiring.timing.loop_fps or wiring.timing.data_fps
-    if wiring.engine != "rtc" and fps and executed and executed / fps >= LONG_BLIND:
-        yield info(
-            rule="acts-long-unseen",
-            title=f"The robot acts for {executed / fps:.1f} s on one observation",
-            found=f"The robot executes {executed} actions of each chunk at {fps:g} Hz.",
-            why="The policy sees nothing that happens in that time. Users of LeRobot report a difference of 15 to 23 "
-            "points of success between 50 and 10 executed actions (#1316, #4614).",
-            do="Try a lower --policy.n_action_steps, or --inference.type=rtc.",
-        )
+    """Many actions on one observation, by the clock or by the length of an episode."""
+    chunk, executed, truth = wiring.timing.chunk, wiring.timing.executed, wiring.truth
+    fps = wiring.timing.loop_fps or wiring.timing.data_fps
+    length = truth.frames / truth.episodes if truth is not None and truth.frames and truth.episodes else math.inf
+    most = bool(executed and executed >= MOST_OF_EPISODE * length)
+    if not fps or not executed or wiring.engine == "rtc" or not (executed / fps >= LONG_BLIND or most):
+        return
+    found = f"The robot executes {executed} actions of each chunk at {fps:g} Hz."
+    if chunk and chunk >= MOST_OF_EPISODE * length:
+        padded = (chunk - 1) / (2 * length) if chunk <= length else 1 - (length + 1) / (2 * chunk)
+        found += f" An episode of the data has {length:.0f} frames (mean), a chunk {chunk} actions: over all frames "
+        found += f"{100 * padded:.0f} % of them lie after the episode's end, where LeRobot repeats the last action."
+    yield Finding(
+        rule="acts-long-unseen",
+        level="warning" if most else "info",
+        title=f"The robot acts for {executed / fps:.1f} s on one observation"
+        + f", {100 * executed / length:.0f} % of an episode" * most,
+        found=found,
+        why="The policy sees nothing that happens in that time. Users of LeRobot report a difference of 15 to 23 "
+        "points of success between 50 and 10 executed actions (#1316, #4614).",
+        do="Try a lower --policy.n_action_steps, or --inference.type=rtc.",
+    )
 
 
 def rates(wiring: Wiring) -> Iterator[Finding]:

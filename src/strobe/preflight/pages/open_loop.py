@@ -10,9 +10,11 @@ from strobe.core.report.charts import MUTED, OTHER, Plot, Trace
 from strobe.core.report.document import Column, ColumnOf, Columns, Row, Section, Table, figure, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.core.results.answer import Answer
 from strobe.core.results.numerals import format_fixed, significant
 from strobe.open_loop.results import DimensionError, Hypothesis, Learnt, OpenLoop, PairedError, PartErrors, Strip
 from strobe.open_loop.training_log import TrainingLog
+from strobe.preflight.findings.preflight import preflight_of_run
 from strobe.preflight.results.wiring import PreflightResult, SavedTraining
 
 NAIVE = ("the mean action", "hold still", "the last action")
@@ -40,22 +42,26 @@ def sentences(result: PreflightResult) -> list[str]:
     return sentences + [f"R² would be {_share(each.explained or 0.0)} if {each.name}." for each in claims]
 
 
-def sections(result: PreflightResult) -> list[Section]:
-    """Return the sections, [] if the policy was not run on frames."""
-    loop = result.open_loop
-    if loop is None or not loop.parts:
+def sections(answer: Answer) -> list[Section]:
+    """Return the sections, [] if the policy was not run on frames. Those of a run are tables, without the strips."""
+    result = answer if isinstance(answer, PreflightResult) else preflight_of_run(answer)
+    loop = result.open_loop if result is not None else None
+    if result is None or loop is None or not loop.parts:
         return []
+    asked = result is not answer
     shown = [
         Section("open-loop", "Predicted against recorded actions", _parts(loop.parts), _notes(loop)),
         Section("dimensions", "Errors by dimension", _dimensions(loop)),
     ]
     if loop.learnt is not None:
-        shown.append(Section("learnt", "What did it learn?", _learnt(loop.learnt), _describe_learnt(loop.learnt)))
+        about = _describe_learnt(loop.learnt)
+        shown.append(Section("learnt", "What did it learn?", _learnt(loop.learnt), about, asked=asked))
     if result.hypotheses:
         judged = [each for each in result.hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]
         notes = _describe_hypotheses(result.hypotheses)
         shown.append(Section("hypotheses", "Hypotheses on the wiring", table(judged, _HYPOTHESES), notes))
-    return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
+    strips = Section("strips", "Predicted chunks over recorded actions", detail=True)
+    return shown if asked else [*shown, strips]
 
 
 _TRAINING: Columns[tuple[str, str]] = [words("Of the training", lambda row: row[0]), words("", lambda row: row[1])]
@@ -198,6 +204,11 @@ def _describe_learnt(learnt: Learnt) -> list[str]:
         f"{each.name} opens or closes in {units.count(each.changes, 'recorded chunk')}: the policy does it in "
         f"{each.caught} of them, and in {each.invented} of the {each.steady} others."
         for each in learnt.switches
+    ]
+    notes += [
+        f"The actions of {each.name} are steps of the state. One is off by {each.single:.2f} times its size, and the "
+        f"sum of the {each.actions} executed ones by {_ratio(each.summed)} times the recorded sum."
+        for each in learnt.steps
     ]
     return notes if learnt.inputs else [*notes, "Not judged: which inputs it looks at; its calls take too long."]
 

@@ -53,7 +53,7 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     sections += [*open_loop.training_sections(result.wiring.training), *frame.added_sections(result)]
     sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
-    facts += [("Device", _device(result.wiring)), ("Call", _call(result.wiring))]
+    facts += [("Call", _call(result.wiring))]
     return frame.document(result, answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
@@ -133,7 +133,7 @@ def _lower(title: str) -> str:
 def _left_out(result: PreflightResult) -> list[tuple[str, str | None]]:
     """Return what was not looked at, and why; None where a note at its section says it."""
     wiring, loop = result.wiring, result.open_loop
-    truth, weights, here, prompt = wiring.truth, wiring.weights, wiring.device_here, wiring.prompt
+    truth, weights, prompt = wiring.truth, wiring.weights, wiring.prompt
     recorded, lacking = "dataset" in wiring.sources, _lacking(wiring)
     shown = any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends)
     looked_at = wiring.motion is not None and "frozen" in wiring.motion.checks
@@ -145,7 +145,6 @@ def _left_out(result: PreflightResult) -> list[tuple[str, str | None]]:
         ("robot" not in wiring.sources, "the robot", "give lerobot-rollout's arguments after --"),
         (weights is None or weights.missing is None, "missing weights of the policy", "the policy was not loaded"),
         (wiring.timing.call is None, "the time of a call", "none was timed; --rollout=RUN has timed calls"),
-        (here is not None and here.there is None, "the device", here and here.why),
         (recorded and (loop is None or loop.whole is None), "its actions on recorded frames", None),
         (unsure, "whether it beats the mean action", "more episodes decide it"),
         (bool(prompt and prompt.uncounted), "whether the tokenizer cuts the prompt", prompt and prompt.uncounted),
@@ -166,14 +165,6 @@ def _lacking(wiring: Wiring) -> list[str]:
     found = [(wire, next((each for place in PROCESSORS if (each := wire.missing_statistics(place))), None))
              for wire in wiring.wires if "dataset" in wiring.sources]  # fmt: skip
     return [f"{lacking} of {'relative ' * wire.relative}{wire.name}" for wire, lacking in found if lacking]
-
-
-def _device(wiring: Wiring) -> str:
-    here = wiring.device_here
-    if here is None:
-        return ""
-    words = {True: "on this machine", False: "not on this machine", None: "unknown whether this machine has it"}
-    return f"{wiring.device} ({here.asked_by}): {words[here.there]}"
 
 
 def _call(wiring: Wiring) -> str:

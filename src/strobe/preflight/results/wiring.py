@@ -284,15 +284,6 @@ class Prompt(Data):
     uncounted: str | None = optional("why the tokens were not counted, in words")
 
 
-class DeviceHere(Data):
-    """Whether the machine has the device that the policy is asked to run on."""
-
-    asked_by: str = Field(description="flag or file that names the device")
-    there: bool | None = optional("whether this machine has the device; None if unknown")
-    why: str | None = optional("reason for `there`, in words")
-    instead: str | None = optional("device that LeRobot uses in a rollout instead; None if unknown")
-
-
 class FedJoint(Data):
     """A joint's positions in a run, and its range in the training data, in the robot's unit."""
 
@@ -318,6 +309,13 @@ class FedImage(Data):
     pattern: bool = Field(default=False, description="the test pattern of a rehearsal, which is not judged at all")
 
 
+class OnFrames(Data):
+    """A policy's actions on recorded frames, in the answer of a command that ran it for something else."""
+
+    open_loop: OpenLoop
+    hypotheses: list[Hypothesis] = many("hypotheses on the wiring, as in a preflight")
+
+
 class Wiring(Data):
     """A policy's wiring as it was read. Nothing was run."""
 
@@ -334,8 +332,8 @@ class Wiring(Data):
     timing: Timing = Field(default_factory=Timing)
     prompt: Prompt | None = None
     unknown_fields: list[str] = many("fields of the policy's config that the installed LeRobot does not know")
-    device: str | None = optional("device named by the config or a flag")
-    device_here: DeviceHere | None = optional("state of that device; None if no device is named")
+    device: str | None = optional("not written any more")
+    device_here: object = optional("not written any more")
     clips: Finite | None = optional("range to which the policy clips its normalised actions (clip_sample_range)")
     guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="the config compiles the policy")
@@ -354,6 +352,7 @@ class Wiring(Data):
     )
     truth: DataTruth | None = optional("what the data set's frames say; None if they were not read")
     motion: Motion | None = optional("what the motion of the data set shows; None if it was not looked at")
+    on_frames: OnFrames | None = optional("with --dataset.root of evaluate and rehearse; not of a preflight")
 
     def wire(self, name: str) -> WiredFeature | None:
         """Return the wire called ``name``."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
 from strobe.core.results.answer import Result
 from strobe.core.untrusted import JsonObject
+from strobe.lerobot.datasets.fault import DatasetError
 from strobe.lerobot.datasets.truth import glance
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.policy_cli.run_flags import InputFlags
-from strobe.preflight.results.wiring import Wiring
+from strobe.preflight.results.wiring import OnFrames, Wiring
+from strobe.preflight.wiring.checkpoint import checkpoint_folder, find_held_out
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import read_robot
+
+FRAMES_S = 45.0  # that predictions on recorded frames may take after a run
 
 
 @dataclass(frozen=True)
@@ -25,15 +30,40 @@ class WiringLook:
     Args:
         wiring: None if none was read.
         notes: what could not be read, and why.
+        policy: the checkpoint that runs, with its settings; None without one.
     """
 
     wiring: Wiring | None = None
     notes: tuple[str, ...] = ()
+    policy: PolicyOptions | None = None
 
     def extend_result(self, result: Result) -> None:
         """Add what was read to the answer of the run."""
         result.wiring = self.wiring
         result.notes += self.notes
+
+    def add_frames(self, result: Result, dataset: Path, episodes: Sequence[int] | None, live: Live) -> None:
+        """Run the policy once more after a run of it, on recorded frames, and add what they show to its answer.
+
+        A failure or Ctrl-C costs this alone.
+        """
+        from strobe.open_loop.run import Frames, open_loop
+
+        wiring = self.wiring or Wiring(policy="", sources={"dataset": str(dataset)}, wires=[])
+        live.stage("what did it learn? Predicting on recorded frames")
+        try:
+            if self.policy is None:
+                raise UserError("the run names no checkpoint")
+            folder = checkpoint_folder(self.policy.path or "")
+            held = find_held_out(folder, dataset) if episodes is None else []
+            frames = Frames(dataset, FRAMES_S, episodes, held, dict(wiring.rename), list(self.policy.overrides))
+            loop, hypotheses, *_ = open_loop(folder, frames, live.progress)
+            why, result.wiring = loop.unjudged, wiring
+            wiring.on_frames = OnFrames(open_loop=loop, hypotheses=hypotheses)
+        except (UserError, DatasetError, KeyboardInterrupt) as error:
+            why = str(error) or "Ctrl-C came first"
+        if why is not None:
+            result.notes.append(f"not judged: what the policy has learnt: {why}")
 
 
 def wiring_of_run(
@@ -55,10 +85,12 @@ def wiring_of_run(
         settings: fields of the policy's config as flags, ``--n_action_steps=10``.
         episodes: of the data set, that are used; all by default.
     """
-    data = Path(dataset) if dataset is not None else None
+    data, given = Path(dataset) if dataset is not None else None, list(settings)
     look = WiringLook()
     if policy is not None and Path(policy).is_dir():
-        look = _try_reading(lambda: read_wiring(Path(policy), data, rename=rename, settings=parse_settings(settings)))
+        look = _try_reading(lambda: read_wiring(Path(policy), data, rename=rename, settings=parse_settings(given)))
+    if policy is not None:
+        look = replace(look, policy=PolicyOptions(path=str(policy), overrides=given))
     if data is None or not data.is_dir():
         return look
     truth = glance(data, episodes)
@@ -66,7 +98,7 @@ def wiring_of_run(
         return look
     wiring = look.wiring or Wiring(policy="", sources={"dataset": str(data)}, wires=[])
     wiring.truth = truth
-    return WiringLook(wiring, look.notes)
+    return replace(look, wiring=wiring)
 
 
 def extend_answer(result: Result, config: InputFlags) -> None:
@@ -78,19 +110,22 @@ def extend_answer(result: Result, config: InputFlags) -> None:
         look.extend_result(result)
 
 
-def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:
+def wiring_of_rollout(config: Any, arguments: Iterable[str], dataset: Path | None = None) -> WiringLook:
     """Look as `wiring_of_run` does, and at what the rollout connects.
 
     Args:
         config: LeRobot's ``RolloutConfig``.
         arguments: those that it was made of, ``--name=value`` each.
+        dataset: the folder of a LeRobotDataset.
     """
-    path = getattr(config.policy, "pretrained_path", None)
-    if path is None or not Path(path).is_dir():
-        return WiringLook()
-    given = list(arguments)
-    settings = parse_settings(policy_flags(given))
-    return _try_reading(lambda: read_wiring(Path(path), None, read_robot(config, given), settings=settings))
+    path, look = getattr(config.policy, "pretrained_path", None), WiringLook()
+    if path is None:
+        return look
+    flags = policy_flags(arguments)
+    if Path(path).is_dir():
+        settings = parse_settings(flags)
+        look = _try_reading(lambda: read_wiring(Path(path), dataset, read_robot(config), settings=settings))
+    return replace(look, policy=PolicyOptions(path=str(path), overrides=flags))
 
 
 def _try_reading(read: Callable[[], Wiring]) -> WiringLook:

@@ -23,9 +23,8 @@ from strobe.preflight.results.wiring import (
     WiredFeature,
     Wiring,
 )
-from strobe.preflight.wiring.checkpoint import CONFIG, Checkpoint, Processor, read_checkpoint
+from strobe.preflight.wiring.checkpoint import Checkpoint, Processor, read_checkpoint
 from strobe.preflight.wiring.dataset import DatasetFeatures, read_dataset
-from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.prompt import read_prompt
 from strobe.preflight.wiring.reach import JointLimits, reach, relative_actions
 from strobe.preflight.wiring.robot import Connected
@@ -106,7 +105,6 @@ def _read(
         unread.append(robot.unread)
     config = checkpoint.config
     given = task if task is not None else (robot.task if robot is not None else None)
-    asked, asked_by = _device(config, settings, robot)
     wiring = Wiring(
         policy=str(config.get("type", "")),
         sources=sources,
@@ -120,8 +118,6 @@ def _read(
         timing=_timing(config, recorded, robot),
         prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
-        device=asked or None,
-        device_here=device_here(asked, asked_by, robot.device if robot is not None else None) if asked else None,
         clips=config.get("clip_sample_range") if config.get("clip_sample") else None,
         # pi0_fast has the settings of Real-Time Chunking, and refuses them.
         guidable="rtc_config" in config and config.get("type") != "pi0_fast",
@@ -259,12 +255,6 @@ def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: 
         steps=config.get(steps_field) if steps_field else None,
         steps_field=steps_field,
     )
-
-
-def _device(config: Mapping[str, object], settings: Mapping[str, object], robot: Connected | None) -> tuple[str, str]:
-    if robot is not None and robot.device_flag:
-        return robot.device_flag, "--device"
-    return str(config.get("device") or ""), "--policy.device" if "device" in settings else CONFIG
 
 
 def _unknown_fields(config: Mapping[str, object]) -> tuple[list[str], list[str]]:

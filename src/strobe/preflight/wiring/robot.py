@@ -6,7 +6,6 @@ The robot is made from its config, as LeRobot makes it, and never connected: no 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,8 +25,6 @@ class Connected:
     Args:
         features: by the policy's kind of name: ``action``, ``observation.state``, ``observation.images.NAME``.
         execution_horizon: of RTC, in control ticks.
-        device: on which the policy runs, as LeRobot has resolved it.
-        device_flag: ``--device`` as it was given.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -41,17 +38,11 @@ class Connected:
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
     limits: JointLimits = field(default_factory=JointLimits)
-    device: str | None = None
-    device_flag: str | None = None
     unread: str | None = None
 
 
-def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
-    """Return what ``config``, LeRobot's ``RolloutConfig``, would connect.
-
-    Args:
-        arguments: those that it was made of, ``--name=value`` each.
-    """
+def read_robot(config: Any) -> Connected:
+    """Return what ``config``, LeRobot's ``RolloutConfig``, would connect."""
     from lerobot.robots import make_robot_from_config
 
     rtc = getattr(config.inference, "rtc", None)
@@ -79,8 +70,6 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
         camera_fps={name: float(camera.fps) for name, camera in cameras.items() if getattr(camera, "fps", None)},
         compiles=bool(config.use_torch_compile),
         limits=limits,
-        device=str(getattr(config, "device", None) or "") or None,
-        device_flag=next((text.partition("=")[2] for text in arguments if text.startswith("--device=")), None),
         unread=unread,
     )
 
