@@ -128,10 +128,14 @@ def test_what_the_frames_cannot_show_costs_the_episodes_nothing(
     monkeypatch.setattr("strobe.open_loop.run.open_loop", stop)
     flags = ["--env.type=pusht", "--env.episode_length=3", "--episodes=1", "--videos=0", "--latency_iterations=0"]
     flags += [f"--dataset.root={recording}", f"--output_dir={tmp_path / 'runs'}"]
-    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags]) == 0
+    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags]) == 130
     result = answer(tmp_path / "runs")
     assert len(result.variants) == 1
-    assert "not judged: what the policy has learnt: Ctrl-C came first" in result.notes
+    assert "not judged: what the policy has learnt: Ctrl-C came first" in result.caveats
+    monkeypatch.undo()
+    flags[-1:] = [f"--output_dir={tmp_path / 'again'}", "--dataset.episodes=[0,9]"]
+    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags]) == 0
+    assert any("the data set has no episode 9" in caveat for caveat in answer(tmp_path / "again").caveats)
 
 
 def test_a_verification_shows_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -26,7 +26,7 @@ ONE_CHUNK = 0.1  # share of the recorded chunks' spread
 ALL_NOISE = 0.9  # share of the spread of its own chunks: the noise is 81 % of their variance
 HOLDS = 0.3  # times as far from the state as the recorded actions
 SURE = 0.95
-ADDED = 0.5  # share of a chunk's motion by which the sum of its steps is off
+ADDED, FAIRLY = 0.5, 0.3  # share of a chunk's motion by which the sum of its steps is off; least R² of single ones
 TITLES: dict[HypothesisKind, str] = {
     "cameras": "Two cameras are swapped",
     "channels": "Red and blue of the images are swapped",
@@ -258,9 +258,10 @@ def adding_errors(result: PreflightResult, thresholds: Thresholds) -> Iterator[F
     loop = result.open_loop
     if loop is None or loop.learnt is None or ignores_observation(loop) or any(explains_little(result, thresholds)):
         return
+    explained = {each.name: each.explained or 0.0 for each in loop.dimensions}
     for each in loop.learnt.steps:
         summed, ends = each.summed, each.summed.interval if each.summed is not None else None
-        if summed is not None and ends is not None and ends.low > ADDED:
+        if summed is not None and ends is not None and ends.low > ADDED and explained.get(each.name, 0.0) > FAIRLY:
             yield warning(
                 rule="steps-add-up",
                 title=f"The errors of {each.name} add up to {summed.ratio:.1f} times its motion over a chunk",

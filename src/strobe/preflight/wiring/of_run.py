@@ -45,7 +45,7 @@ class WiringLook:
     def add_frames(self, result: Result, dataset: Path, episodes: Sequence[int] | None, live: Live) -> None:
         """Run the policy once more after a run of it, on recorded frames, and add what they show to its answer.
 
-        A failure or Ctrl-C costs this alone.
+        A failure costs this alone, and so does Ctrl-C.
         """
         from strobe.open_loop.run import Frames, open_loop
 
@@ -58,12 +58,14 @@ class WiringLook:
             held = find_held_out(folder, dataset) if episodes is None else []
             frames = Frames(dataset, FRAMES_S, episodes, held, dict(wiring.rename), list(self.policy.overrides))
             loop, hypotheses, *_ = open_loop(folder, frames, live.progress)
-            why, result.wiring = loop.unjudged, wiring
+            why, stopped, result.wiring = loop.unjudged, loop.stopped, wiring
             wiring.on_frames = OnFrames(open_loop=loop, hypotheses=hypotheses)
         except (UserError, DatasetError, KeyboardInterrupt) as error:
-            why = str(error) or "Ctrl-C came first"
+            why, stopped = str(error) or "Ctrl-C came first", isinstance(error, KeyboardInterrupt)
+        if stopped:
+            result.status = "interrupted"
         if why is not None:
-            result.notes.append(f"not judged: what the policy has learnt: {why}")
+            result.caveats.append(f"not judged: what the policy has learnt: {why}")
 
 
 def wiring_of_run(
