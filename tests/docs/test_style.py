@@ -109,6 +109,13 @@ def test_an_old_word_is_found(old_words: dict[str, str]) -> None:
     assert len(old_words_in([("here", text)], old_words)) == 3
 
 
+def test_an_advice_stands_by_itself() -> None:
+    """The first one is shown again as "Next: …", far from the words that a pronoun would mean."""
+    vague = re.compile(r'do=f?"(?:[A-Z][a-z]+|If) (?:it|them|these|those)\b')
+    files = [file for folder in ("src", "packages") for file in (ROOT / folder).rglob("*.py")]
+    assert [file for file in files if vague.search(file.read_text(encoding="utf-8"))] == []
+
+
 def test_no_function_is_named_by_a_preposition_or_a_participle_alone(words: ModuleType) -> None:
     named = list(words.functions(ROOT))
     assert len(named) > 8000

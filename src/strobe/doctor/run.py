@@ -84,7 +84,7 @@ def guard_examination(area: Area, examination: Examination) -> Iterator[SelfChec
             outcome="fails",
             seen=f"could not be examined: {type(error).__name__}: {lines[0] if lines else 'no reason given'}",
             means="Strobe knows nothing about it.",
-            do="Report it with this run's folder.",
+            do="Report the failed self-check with this run's folder.",
         )
 
 

@@ -115,7 +115,7 @@ def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Proce
         total <= OTHERS_CORES,
         seen,
         "They share cores and memory with the measurement: times grow and scatter.",
-        "Close them, then run `strobe doctor` again.",
+        "Close the other programs, then run `strobe doctor` again.",
     )
 
 

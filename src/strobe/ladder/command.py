@@ -120,7 +120,7 @@ class OptimizeConfig(SamplingFlags, GuidanceFlags, InputFlags):
     eval: EpisodeFlags = field(default_factory=EpisodeFlags)
     # Try all candidates, also after the target is reached, and also those that can save little on this machine.
     all: bool = False
-    # Seconds for the search and the closing run; default: 80 on a CPU, 300 elsewhere, or 45 chunks if that is longer.
+    # Seconds for the search and the closing run; default: 80 on a CPU, 300 elsewhere, or 75 chunks if that is longer.
     # If nine tries of 25 chunks do not fit, all treatments of one effect are tried together.
     time_limit: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # More effects to try: lossy.

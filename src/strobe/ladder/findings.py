@@ -86,7 +86,7 @@ def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Findi
             found=f"{'; '.join(map(_refusal, refused[:_SHOWN]))}{more}; limits: {ladder.guard}.",
             why="The limits hold for this policy on these observations. With random weights, or on inputs that the "
             "policy was not trained for, its actions say little about what a treatment does to the robot.",
-            do="If these errors do not matter to the robot, set wider limits with --guard. Otherwise keep them.",
+            do="If errors of this size do not matter to the robot, set wider limits with --guard.",
         )
 
 

@@ -301,7 +301,7 @@ def ignored_inputs(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
             title="The server answers every observation with the same actions",
             found=f"Noise or another text in place of {names}, one input in each call, changed no bit of them.",
             why="A stub does that. A policy that does it reads none of its inputs, and the robot repeats one chunk.",
-            do="If it is no stub, compare the observation's names with those that the server's config expects.",
+            do="If the server is no stub, compare the observation's names with those that the server's config expects.",
             evidence={"replaced": len(answer.replaced)},
         )
     elif answer.ignored:

@@ -35,7 +35,7 @@ def passed_over(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             "were",
             found=f"No trial is filled in: {_list_pairs(pairs)}.",
             why="If pairs are left out for a reason that has to do with the settings, the others do not stand for all.",
-            do="Run them, or say in the note why not.",
+            do="Run the pairs that were left out, or say in the note why not.",
         )
 
 

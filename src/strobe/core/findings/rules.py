@@ -76,5 +76,5 @@ def _rule_failure(rule: str, error: Exception) -> Finding:
         title=f"The rule '{rule}' failed",
         found=f"{type(error).__name__}: {error}",
         why="Strobe did not look for the fault that this rule finds. The measurements are not affected.",
-        do="Report it to the package that the rule comes from.",
+        do="Report the rule's error to the package that it comes from.",
     )

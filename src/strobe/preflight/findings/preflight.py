@@ -215,8 +215,8 @@ def ignored_inputs(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
         found=f"With another frame's {units.join_names(ignored)} its actions change by less than {LOOKED:g} σ"
         f"{f'; with another {others}' if others else ''}.",
         why="What it does not look at cannot guide it: another place of the object, or another task, changes nothing.",
-        do="If it should look: see whether that input varies in the data with what the arm does, whether another "
-        "input tells the same (a state that gives the motion away), and whether its encoder was trained.",
+        do="If the policy should look: see whether that input varies in the data with what the arm does, whether "
+        "another input tells the same (a state that gives the motion away), and whether its encoder was trained.",
     )
 
 
