@@ -74,11 +74,7 @@ class DataFlags:
 
 
 def check_training_set(data: DataFlags, *, of_checkpoint: bool) -> None:
-    """Check the data set on which a command is to show what the policy of its run has learnt. Raises UserError.
-
-    Args:
-        of_checkpoint: whether there is one policy, which was trained.
-    """
+    """Check the data set on which a command is to show what its trained policy has learnt. Raises UserError."""
     if data.root is None:
         if data.episodes is not None:
             raise UserError("--dataset.episodes needs a data set: add --dataset.root=DATA")

@@ -210,6 +210,8 @@ def _describe_learnt(learnt: Learnt) -> list[str]:
         f"sum of the {each.actions} executed ones by {_ratio(each.summed)} times the recorded sum."
         for each in learnt.steps
     ]
+    if learnt.noise == 0:
+        notes.append("Two calls on one frame are equal to the bit: the policy draws no noise, or its noise is fixed.")
     return notes if learnt.inputs else [*notes, "Not judged: which inputs it looks at; its calls take too long."]
 
 
