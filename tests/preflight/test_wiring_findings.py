@@ -161,6 +161,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
                        stage.configure(temporal_ensemble_coeff=0.01, n_action_steps=1)), "averaging-ignored"),
     "far actions clipped": (
         lambda stage: stage.configure(clip_sample=True, clip_sample_range=1.0), "actions-clipped fields-unknown"),
+    "far actions behind a clamp": (lambda stage: stage.configure(type="tdmpc"), "actions-clipped fields-unknown"),
     "near actions clipped": (
         lambda stage: (stage.configure(clip_sample=True, clip_sample_range=1.0),
                        set_normalisation("MIN_MAX", ("min", "max"), -40.0, 40.0)(stage)), "fields-unknown"),

@@ -168,10 +168,10 @@ def clipped_actions(wiring: Wiring) -> Iterator[Finding]:
         yield warning(
             rule="actions-clipped",
             title=f"The policy cannot give the far actions of {units.join_names(list(far), SHOWN)}: it clips them",
-            found=f"clip_sample limits its actions to ± {wiring.clips:g} {unit} ({norm.mode}). In the data the 1st to "
-            f"99th percentile is, in that unit: {_join_dimensions(ends)}.",
+            found=f"Its output ends at ± {wiring.clips:g} {unit} ({norm.mode}), by clip_sample, a clamp or a tanh. In "
+            f"the data the 1st to 99th percentile is, in that unit: {_join_dimensions(ends)}.",
             why="The arm stops short of the ends of the motions that it was shown, however long the training was.",
-            do="Train with MIN_MAX for ACTION, with --policy.clip_sample=false, or with a wider clip_sample_range.",
+            do="Train with MIN_MAX for ACTION. A clip_sample may also be false, or have a wider clip_sample_range.",
         )
 
 

@@ -334,7 +334,7 @@ class Wiring(Data):
     unknown_fields: list[str] = many("fields of the policy's config that the installed LeRobot does not know")
     device: str | None = optional("not written any more")
     device_here: object = optional("not written any more")
-    clips: Finite | None = optional("range to which the policy clips its normalised actions (clip_sample_range)")
+    clips: Finite | None = optional("largest normalised action that the policy can give: clip_sample, a clamp, a tanh")
     guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="the config compiles the policy")
     rollout_compiles: bool | None = optional("the rollout compiles; None without a rollout")

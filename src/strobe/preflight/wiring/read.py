@@ -40,6 +40,7 @@ _STEPS = (
     "action_num_inference_steps",
 )  # fmt: skip
 _ADDED = ("pretrained_path", "pretrained_revision", "type")  # fields of saved configs that not every class has
+_BOUNDS = {"tdmpc": 1.0, "gaussian_actor": 1.0}  # where the code's clamp or tanh ends normalised actions
 
 
 def read_wiring(
@@ -118,7 +119,7 @@ def _read(
         timing=_timing(config, recorded, robot),
         prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
-        clips=config.get("clip_sample_range") if config.get("clip_sample") else None,
+        clips=config.get("clip_sample_range") if config.get("clip_sample") else _BOUNDS.get(str(config.get("type"))),
         # pi0_fast has the settings of Real-Time Chunking, and refuses them.
         guidable="rtc_config" in config and config.get("type") != "pi0_fast",
         compiled=bool(config.get("compile_model")),
