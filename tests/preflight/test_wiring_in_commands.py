@@ -101,9 +101,10 @@ def test_random_weights_have_no_wiring(tmp_path: Path):
 
 
 def test_an_evaluation_shows_them_and_what_the_policy_has_learnt(
-    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     pytest.importorskip("gym_pusht")
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.FRAMES_S", 0.5)
     pusht_checkpoint(tmp_path / "policy")
     plant_inert_normaliser(tmp_path / "policy")
     flags = ["--env.type=pusht", "--env.episode_length=3", "--episodes=1", "--videos=0", "--latency_iterations=0"]
@@ -116,6 +117,7 @@ def test_an_evaluation_shows_them_and_what_the_policy_has_learnt(
     assert "WHAT DID IT LEARN?" in capsys.readouterr().out
 
 
+@pytest.mark.slow("episodes of a simulator, and a policy loaded four times")
 def test_what_the_frames_cannot_show_costs_the_episodes_nothing(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
