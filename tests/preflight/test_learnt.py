@@ -160,6 +160,7 @@ def test_what_a_policy_need_not_look_at_is_a_note_and_a_prompt_counts_where_ther
     made: Any = subject(recording())
     loop = open_loop.judge_subject(made, LOOK, lambda _: None)[0]
     assert loop.learnt is not None
+    assert loop.learnt.steps == [], "positions are no steps"
     loop.learnt.inputs[0] = loop.learnt.inputs[0].model_copy(update={"name": "task", "moved": 0.001})
     assert find(answer(loop)) == {}
     assert find(answer(loop, ("turn", "push")))["learnt-ignores"].level == "warning"
@@ -185,10 +186,3 @@ def test_the_errors_of_steps_count_by_their_sum(off: float | None, found: set[st
     assert [each.name for each in loop.learnt.steps] == ["x"]
     assert loop.learnt.steps[0].single == pytest.approx(off or 0.9, rel=0.05)
     assert {each.rule for each in rules.adding_errors(answer(loop), Thresholds())} == found
-
-
-def test_positions_are_no_steps():
-    made: Any = subject(recording())
-    loop = open_loop.judge_subject(made, LOOK, lambda _: None)[0]
-    assert loop.learnt is not None
-    assert loop.learnt.steps == []

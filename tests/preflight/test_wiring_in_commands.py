@@ -83,6 +83,16 @@ def test_a_glance_at_the_data_set_is_added_to_the_wiring_of_a_checkpoint(tmp_pat
     assert others.truth is None
 
 
+def test_a_data_set_that_cannot_be_read_hides_no_fault_of_the_policy(tmp_path: Path):
+    save_act(tmp_path / "policy", 64, 64)
+    (tmp_path / "data" / "meta").mkdir(parents=True)
+    (tmp_path / "data" / "meta" / "info.json").write_text("{}")
+    look = wiring_of_run(plant_inert_normaliser(tmp_path / "policy"), tmp_path / "data")
+    assert look.wiring is not None
+    assert "statistics-absent" in {finding.rule for finding in wiring_findings(look.wiring)}
+    assert any("not judged: whether policy, data and robot match" in note for note in look.notes)
+
+
 def test_wiring_that_cannot_be_read_costs_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def raise_planted_error(*_: object, **__: object) -> None:
         raise OSError("as planted")
@@ -104,7 +114,7 @@ def test_an_evaluation_shows_them_and_what_the_policy_has_learnt(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     pytest.importorskip("gym_pusht")
-    monkeypatch.setattr("strobe.preflight.wiring.of_run.FRAMES_S", 0.5)
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.FRAMES_S", 3.0)
     pusht_checkpoint(tmp_path / "policy")
     plant_inert_normaliser(tmp_path / "policy")
     flags = ["--env.type=pusht", "--env.episode_length=3", "--episodes=1", "--videos=0", "--latency_iterations=0"]

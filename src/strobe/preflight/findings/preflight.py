@@ -293,11 +293,10 @@ RULES = (
 def preflight_of_run(result: Answer) -> PreflightResult | None:
     """Return what a command that runs a policy saw of it on recorded frames, as a preflight; None if it saw none."""
     wiring = result.wiring if isinstance(result, Result) else None
-    seen = wiring.on_frames if isinstance(wiring, Wiring) else None
-    if wiring is None or seen is None:
+    if not isinstance(wiring, Wiring) or (seen := wiring.on_frames) is None:
         return None
-    fields = {"open_loop": seen.open_loop, "hypotheses": seen.hypotheses}
-    return PreflightResult(strobe_version=result.strobe_version, title=result.title, wiring=wiring, **fields)
+    about = {"strobe_version": result.strobe_version, "title": result.title, "wiring": wiring}
+    return PreflightResult(**about, open_loop=seen.open_loop, hypotheses=seen.hypotheses)
 
 
 def findings_of_run(result: Result, thresholds: Thresholds) -> Iterator[Finding]:

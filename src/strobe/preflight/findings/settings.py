@@ -14,7 +14,7 @@ from strobe.preflight.results.wiring import CutPrompt, Wiring
 SAME_RATE = 0.02  # largest relative difference of equal rates
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
 SHOWN = 60  # characters of a text
-MOST_OF_EPISODE = 0.5
+MOST_OF_EPISODE = 0.5  # share of an episode that executed actions, or a chunk, take
 LONG_BLIND = 1.0  # s for which a robot acts on one observation
 
 

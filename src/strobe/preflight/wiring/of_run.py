@@ -90,7 +90,8 @@ def wiring_of_run(
     data, given = Path(dataset) if dataset is not None else None, list(settings)
     look = WiringLook()
     if policy is not None and Path(policy).is_dir():
-        look = _try_reading(lambda: read_wiring(Path(policy), data, rename=rename, settings=parse_settings(given)))
+        set_to = parse_settings(given)
+        look = _try_reading(lambda data: read_wiring(Path(policy), data, rename=rename, settings=set_to), data)
     if policy is not None:
         look = replace(look, policy=PolicyOptions(path=str(policy), overrides=given))
     if data is None or not data.is_dir():
@@ -126,16 +127,18 @@ def wiring_of_rollout(config: Any, arguments: Iterable[str], dataset: Path | Non
     flags = policy_flags(arguments)
     if Path(path).is_dir():
         settings = parse_settings(flags)
-        look = _try_reading(lambda: read_wiring(Path(path), dataset, read_robot(config), settings=settings))
+        look = _try_reading(lambda data: read_wiring(Path(path), data, read_robot(config), settings=settings), dataset)
     return replace(look, policy=PolicyOptions(path=str(path), overrides=flags))
 
 
-def _try_reading(read: Callable[[], Wiring]) -> WiringLook:
+def _try_reading(read: Callable[[Path | None], Wiring], dataset: Path | None) -> WiringLook:
+    """Read with the data set; without it if that fails, since a fault of the data hides none of the policy."""
     try:
-        return WiringLook(read())
+        return WiringLook(read(dataset))
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error_line(error, 120)}"
-        return WiringLook(notes=(f"not judged: whether policy, data and robot match: {reason}",))
+        note = f"not judged: whether policy, data and robot match: {reason}"
+        return WiringLook(_try_reading(read, None).wiring if dataset is not None else None, (note,))
 
 
 def policy_flags(arguments: Iterable[str]) -> list[str]:
