@@ -209,17 +209,22 @@ def test_a_state_says_what_it_reached_and_what_remains_without_running_anything(
     assert not accepted.has_reached_target
 
 
+@pytest.mark.parametrize(
+    ("paths", "limit_s", "outcomes"),
+    [(("net", "net.vision", "net.head"), 60.0, ["guard", "kept", "guard"]),
+     (("net.vision", "net.head"), 1.0, ["guard", "kept", "kept"])],
+)  # fmt: skip
 def test_where_a_whole_breaks_the_guard_a_climb_takes_its_parts_that_hold_and_the_rest_in_a_wider_dtype(
-    monkeypatch: pytest.MonkeyPatch,
+    paths: tuple[str, ...], limit_s: float, outcomes: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     """The vision part holds in a narrow dtype, the head does not; the wide whole would undo the narrow part."""
-    parts = {"net": ("vision", "head"), "net.vision": ("vision",), "net.head": ("head",)}
+    parts = {path: ("vision", "head") if path == "net" else (path.removeprefix("net."),) for path in paths}
 
     def make(spec: Spec) -> Treatment:
-        mine, narrow = parts[str(spec["swift.part"])], spec["swift.precision"] == "bf16"
+        mine, narrow = parts[str(spec["engine.part"])], spec["engine.precision"] == "bf16"
         wrong = 1.0 if narrow and "head" in mine else 0.0
         made = Planted(
-            str(spec["swift.part"]),
+            str(spec["engine.part"]),
             lambda subject: {part: subject.ms[part] * (0.4 if narrow else 0.7) for part in mine},
             lambda chunk, *_: chunk + wrong * torch.rand(chunk.shape),
             effect="rounding",
@@ -228,19 +233,19 @@ def test_where_a_whole_breaks_the_guard_a_climb_takes_its_parts_that_hold_and_th
         return made
 
     specs: list[Spec] = [
-        {"swift": True, "swift.part": path, "swift.precision": dtype} for path in parts for dtype in ("bf16", "fp32")
+        {"engine": True, "engine.part": path, "engine.precision": dtype} for path in parts for dtype in ("bf16", "fp32")
     ]
-    swift = Entry(
-        "swift", "planted", "rounding", STRUCTURE, make, options=("part", "precision"), candidates=lambda _: specs,
-        parts=lambda _, spec: parts[str(spec["swift.part"])], replaces=True,
+    engine = Entry(
+        "engine", "planted", "rounding", STRUCTURE, make, options=("part", "precision"), candidates=lambda _: specs,
+        parts=lambda _, spec: parts[str(spec["engine.part"])], replaces=True,
     )  # fmt: skip
     monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
-    monkeypatch.setattr(catalogue, "own_entries", lambda: (swift,))
+    monkeypatch.setattr(catalogue, "own_entries", lambda: (engine,))
     options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
-    result, _ = optimize(Sleeper(Clock().wind(monkeypatch)), Aim(target_hz=1e3, time_limit=60.0), options)
+    result, _ = optimize(Sleeper(Clock().wind(monkeypatch)), Aim(target_hz=1e3, time_limit=limit_s), options)
     assert result.ladder is not None
-    assert [one.outcome for one in result.ladder.tries[:3]] == ["guard", "kept", "guard"]
-    accepted = [(spec["swift.part"], spec["swift.precision"]) for spec in result.ladder.rungs[-1].treatments]
+    assert [one.outcome for one in result.ladder.tries[:3]] == outcomes
+    accepted = [(spec["engine.part"], spec["engine.precision"]) for spec in result.ladder.rungs[-1].treatments]
     assert sorted(accepted) == [("net.head", "fp32"), ("net.vision", "bf16")]
 
 

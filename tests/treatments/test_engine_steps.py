@@ -14,7 +14,7 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.ladder.candidates import is_slot_covered, is_wider, make_candidate, together
+from strobe.ladder.candidates import is_slot_covered, make_candidate, together
 
 STEP = {"engine": "openvino", "engine.part": "diffusion.unet", "engine.precision": "fp32"}
 ALL = {**STEP, "engine.steps": "all"}
@@ -88,12 +88,21 @@ def test_what_has_no_steps_is_refused_in_one_line(kind: str, spec: Any, said: st
         pass
 
 
-def test_the_ladder_may_put_it_in_the_place_of_an_engine_of_each_step(diffusion: Any) -> None:
+def test_the_ladder_tries_it_first_and_may_put_it_in_the_place_of_an_engine_of_each_step(diffusion: Any) -> None:
     offered = list(catalogue.find_entry("engine").candidates(diffusion))
-    assert [{**spec, "engine.precision": "fp32"} for spec in offered if spec.get("engine.steps")][:1] == [ALL]
-    assert is_wider(ALL, [STEP])
+    assert offered[0]["engine.steps"] == "all"
+    assert {**offered[0], "engine.precision": "fp32"} == ALL
     assert not is_slot_covered(ALL, [STEP])
     assert together([STEP], [ALL]) == (ALL,)
     assert is_slot_covered(STEP, [ALL])
-    assert not is_wider(ALL, [ALL])
-    assert make_candidate(diffusion, [ALL]).build_s > 60 > make_candidate(diffusion, [STEP]).build_s, "it takes minutes"
+    assert make_candidate(diffusion, [ALL]).build_s == 0, "two steps"
+    many = load_tiny_subject("diffusion", "--num_inference_steps=21", cameras=1)
+    assert make_candidate(many, [ALL]).build_s > 60 > make_candidate(many, [STEP]).build_s, "it takes minutes"
+
+
+def test_a_narrower_dtype_may_take_the_place_of_a_wider_one_and_never_the_other_way_round() -> None:
+    narrow = {**STEP, "engine.precision": "bf16"}
+    assert not is_slot_covered(narrow, [STEP])
+    assert is_slot_covered(STEP, [narrow])
+    assert is_slot_covered(narrow, [ALL]), "it would be called in each step again"
+    assert is_slot_covered(narrow, [{"int8_engine": "openvino", "int8_engine.part": "diffusion.unet"}])

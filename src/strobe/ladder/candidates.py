@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import ge
 from typing import Literal
 
 from strobe.core.errors import UserError
@@ -69,7 +70,7 @@ class Candidate:
     @property
     def build_s(self) -> float:
         """Seconds that its first call may take, roughly; 0 for what is not built."""
-        if any(spec.get("engine.steps") == "all" for spec in self.specs):
+        if self.try_alone and any(spec.get("engine.steps") == "all" for spec in self.specs):
             return ALL_STEPS_S
         return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(self.rank // 10, 0.0)
 
@@ -271,16 +272,17 @@ def treatment_slot(spec: Spec) -> tuple[str, str]:
     return entry.slot or key, str(spec.get(f"{key}.part", part))
 
 
-def is_wider(spec: Spec, on: Sequence[Spec]) -> bool:
-    """Return whether ``spec`` is an engine that does in one call what one of ``on`` does in a call for each step."""
-    same = [other for other in on if treatment_slot(other) == treatment_slot(spec)]
-    return spec.get("engine.steps") == "all" and any(other.get("engine.steps") != "all" for other in same)
+def outdoes(spec: Spec, on: Sequence[Spec]) -> bool:
+    """Return whether ``spec`` makes an engine of ``on`` one for all steps, or one in a narrower dtype."""
+    same = [spec, *(other for other in on if treatment_slot(other) == treatment_slot(spec))]
+    own, *others = [(one.get("engine.steps") == "all", one.get("engine.precision") != "fp32") for one in same]
+    return any(own != other and all(map(ge, own, other)) for other in others)
 
 
 def is_slot_covered(spec: Spec, on: Sequence[Spec]) -> bool:
-    """Return whether what is on has the slot of ``spec``, or a graph around it, and ``spec`` is not wider."""
+    """Return whether what is on has the slot of ``spec``, or a graph around it, and ``spec`` does not outdo it."""
     slot = treatment_slot(spec)
-    return not is_wider(spec, on) and any(
+    return not outdoes(spec, on) and any(
         slot == treatment_slot(other) or (_captures(other) and _inside(slot, treatment_slot(other))) for other in on
     )
 

@@ -26,8 +26,8 @@ from strobe.ladder.candidates import (
     Standing,
     combined_effect,
     is_slot_covered,
-    is_wider,
     largest,
+    outdoes,
     sort_candidates,
     stack,
 )
@@ -369,8 +369,7 @@ def max_saving(climb: Climb, candidate: Candidate) -> float:
 
 
 def _share_of_parts(climb: Climb, candidate: Candidate, now: Measurement) -> float:
-    wider = any(is_wider(spec, climb.top.specs) for spec in candidate.specs)
-    elsewhere = () if wider else climb.engine_parts
+    elsewhere = () if any(outdoes(spec, climb.top.specs) for spec in candidate.specs) else climb.engine_parts
     if candidate.parts:
         return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
     if not (elsewhere and candidate.of_torch):

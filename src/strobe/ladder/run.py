@@ -293,7 +293,7 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
     for effect in EFFECTS:
         climb, grouped = _group_candidates(climber, climb, effect)
         yield climb
-        refused: set[str] = set()
+        refused, apart = set[str](), False
         while grouped:
             climb = climb if climb.offered is not None else survey(climber, climb)
             # Time may end before each is tried by itself: what can save most comes first.
@@ -302,21 +302,23 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
             if (climb := confirm_target(climber, climb)).has_reached_target:
                 yield survey(climber, climb).end_at_target()
                 return
-            if group.try_alone and not _fits(climber, climb):
+            if group.try_alone and not (_fits(climber, climb) and group in remaining(climb)):
                 continue
             yield (climb := attempt(climber, climb, group))
             if climb.trials[-1].step is not None:
                 continue
-            climb = survey(climber, climb)
+            climb, apart = survey(climber, climb), apart or not group.try_alone
             if climb.trials[-1].tried.outcome == "guard" and group.dtypes and refused.isdisjoint(group.dtypes):
                 refused.update(group.dtypes)  # what there is in other dtypes comes next
                 others = [each for each in remaining(climb) if refused.isdisjoint(each.dtypes)]
                 regrouped = groups(others, effect, climb.part_measurement)
                 grouped = [*(each for each in regrouped if each not in grouped), *grouped]
-            elif len(group.specs) > 1:
-                for candidate in remaining(climb):
-                    if candidate.effect == effect and not candidate.build_s and _fits(climber, climb):
-                        yield (climb := attempt(climber, climb, candidate))
+        # What was rejected together may be accepted by itself.
+        while apart and _fits(climber, climb := survey(climber, confirm_target(climber, climb))):
+            left = [each for each in remaining(climb) if each.effect == effect and not each.build_s]
+            if climb.has_reached_target or not left:
+                break
+            yield (climb := attempt(climber, climb, left[0]))
     climb = survey(climber, confirm_target(climber, climb))
     if climb.has_reached_target:
         yield climb.end_at_target()

@@ -19,7 +19,6 @@ THEIRS = "-- "
 RTC = "--inference.type=rtc"
 _STAYING = ("--levers", "--precision", "--variant")  # their value is the hint's, whatever the unknown flag's is
 _STEPS = "; several in one table: strobe evaluate --steps=10,5,2"
-_FOUND = "the warm-up is found in the samples and cut"
 _STEP_FIELDS = (
     "num_inference_steps", "num_steps", "num_inference_timesteps", "num_denoising_steps", "num_denoise_steps",
     "action_num_inference_steps",
@@ -32,13 +31,11 @@ _DENOISING: Row = (
     *((f"--policy.{name}", _STEPS) for name in _STEP_FIELDS),
     ("", "strobe breakdown and strobe compare take the policy's field, such as --policy.num_inference_steps" + _STEPS),
 )
-_WARM_UP: Row = (("", f"not needed: {_FOUND}"),)
 _EPISODES: Row = (
     ("--episodes", "; the verdict says how many decide"),
     ("--eval.n_episodes", ""),
     ("", "strobe evaluate --episodes=50 plays them"),
 )
-_FOLDER: Row = (("--output_dir", ": a run is a folder, with its figures in result.json; --json prints them"),)
 _AMP: Row = (
     ("--levers=amp", ", or amp=bf16"),
     (f"{THEIRS}--policy.use_amp", ""),
@@ -51,10 +48,6 @@ _GRAPH: Row = (
     ("", "strobe compare --variant 'graph: graph=chunk' measures it, and strobe optimize tries it"),
 )
 _IMAGES: Row = (("--model.img_size", ""), ("--image_size=HEIGHTxWIDTH", ", for synthetic images"))
-_SYNTHETIC = "comes with the data set; a synthetic robot's is"
-_ACTION: Row = (("", f"the size of an action {_SYNTHETIC} --action_dim=14", "--action_dim=14"),)
-_CAMERAS: Row = (("", f"the number of cameras {_SYNTHETIC} --cameras=2", "--cameras=2"),)
-_STATE: Row = (("", f"the size of the state {_SYNTHETIC} --state_dim=14", "--state_dim=14"),)
 _OPENPI: Row = (
     ("", "openpi's policies run by --policy.factory=FILE.py:MAKE, its server by --policy.server=ws://HOST:PORT"),
 )
@@ -63,17 +56,20 @@ _ITERATIONS: Row = (
     ("--iterations", "; without it Strobe samples until the interval is narrow enough"), ("--passes", ""),
     ("--latency_iterations", ""),
 )  # fmt: skip
-_VIDEOS: Row = (("--videos=3", ": the number of starts to film; the run's folder has them"),)
 _DTYPE: Row = (
     ("--policy.dtype", ""), ("--model.dtype", ""), ("--precision=fp32,bf16", " to compare formats"),
     ("", "strobe compare --precision=fp32,bf16 compares formats"),
 )  # fmt: skip
-_RATE: Row = (("--target_hz", ""), ("--pace", ": calls at that rate, as on a robot"))
 _COMPILED: Row = (
     ("--compile", ", which adds compiled variants next to the eager ones"),
     (f"{THEIRS}--policy.compile_model=true", ", where the policy has it"),
     ("", "strobe compare --compile measures it, and strobe optimize tries it"),
 )
+
+
+def _synthetic(what: str, flag: str) -> Row:
+    return (("", f"the {what} comes with the data set; a synthetic robot's is {flag}", flag),)
+
 
 # Former name → flags here, each with the rest of its sentence. The first that the command has is the hint. '' is for
 # commands without any of them, and has flags that take the place of the former one behind its sentence.
@@ -89,8 +85,6 @@ ROWS: dict[str, Row] = {
         ("--rtc.execution_horizon=20", ", which turns RTC on and shows its inside"),
         (f"{THEIRS}{RTC}", "; its inside is always shown"),
     ),
-    "eval.batch_size": (("--parallel", ": episodes at the same time"),),
-    "eval.use_async_envs": (("--parallel=4", ": episodes at the same time"),),
     "execution_horizon": (("--rtc.execution_horizon", ""), (f"{THEIRS}--inference.rtc.execution_horizon", "")),
     "exp_name": ((f"{THEIRS}--job_name", ""),),
     "model_path": (
@@ -115,7 +109,7 @@ ROWS: dict[str, Row] = {
     "policy.compile": (("--policy.compile_model=true", ""), *_COMPILED),
     "policy.image_size": (
         ("--policy.image_resolution", ": what the policy resizes to; a synthetic camera's is --image_size=480x640"),
-        ("", f"the size of an image {_SYNTHETIC} --image_size=480x640", "--image_size=480x640"),
+        *_synthetic("size of an image", "--image_size=480x640"),
     ),
     **{f"policy.{name}": (*_DENOISING[1:-1], ("", "this policy takes no denoising steps")) for name in _STEP_FIELDS},
     "prefetch_factor": (("--prefetch", " for the factors to try; the training's own comes after the --"),),
@@ -128,8 +122,6 @@ ROWS: dict[str, Row] = {
     "repeats": (("", "strobe sweep takes --repeats: each configuration then runs in several processes"),),
     "resize_size": (*_IMAGES, ("", "an environment renders in its own size, such as --env.observation_height=256")),
     "robot.type": (("", "strobe rollout and strobe rehearse take a robot after their --; lerobot-record records one"),),
-    "rtc": ((f"{THEIRS}{RTC}", ""),),
-    "rtc.enabled": ((f"{THEIRS}{RTC}", ""),),
     "task_suite_name": (("--env.task=libero_spatial --env.type=libero", ""),),
     "verbose": (("", "--full prints all that is measured"),),
 }
@@ -143,19 +135,21 @@ for _names, _row in (
     ("dtype policy.dtype policy.precision precision pytorch_training_precision", _DTYPE),
     ("eval.n_episodes n_episodes num_episodes num_trials_per_task", _EPISODES),
     ("replan_steps", (("--n_action_steps=5,10", " to try besides the policy's own"), ("--policy.n_action_steps", ""))),
-    ("output_file output_path", _FOLDER),
+    ("output_file output_path", (("--output_dir", ": a folder with result.json; --json prints the figures"),)),
     ("use_cuda_graph", _GRAPH),
     ("image_resolution img_size", _IMAGES),
     ("n_runs num_iterations num_runs", _ITERATIONS),
     ("policy.config policy.dir", _OPENPI),
-    ("policy.action_dim policy.action_feature", _ACTION),
-    ("policy.image_features policy.num_cameras", _CAMERAS),
-    ("policy.state_dim policy.state_feature", _STATE),
-    ("fps target_fps", _RATE),
+    ("policy.action_dim policy.action_feature", _synthetic("size of an action", "--action_dim=14")),
+    ("policy.image_features policy.num_cameras", _synthetic("number of cameras", "--cameras=2")),
+    ("policy.state_dim policy.state_feature", _synthetic("size of the state", "--state_dim=14")),
+    ("fps target_fps", (("--target_hz", ""), ("--pace", ": calls at that rate, as on a robot"))),
+    ("eval.batch_size eval.use_async_envs", (("--parallel=4", ": episodes at the same time"),)),
     ("host port server_address", _SERVER),
+    ("rtc rtc.enabled", ((f"{THEIRS}{RTC}", ""),)),
     ("num_train_steps", ((f"{THEIRS}--steps", ""),)),
-    ("max_episodes_rendered video_out_path", _VIDEOS),
-    ("warmup warmup_iterations", _WARM_UP),
+    ("max_episodes_rendered video_out_path", (("--videos=3", ": the number of starts to film"),)),
+    ("warmup warmup_iterations", (("", "not needed: the warm-up is found in the samples and cut"),)),
 ):
     ROWS.update(dict.fromkeys(_names.split(), _row))
 

@@ -15,11 +15,13 @@ from strobe.core.treatments.room import numbers
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX
+from strobe.lerobot.sampling import denoising_steps
 from strobe.treatments.engines.backends import ENGINES, FP8
 from strobe.treatments.engines.engine import PartInEngine
 from strobe.treatments.parts import dominant, named_parts
 
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
+FEW_STEPS = 20  # denoising steps, up to which a program of all of them takes 40 s to build on two cores (Diffusion)
 
 
 def _make(spec: Spec) -> PartInEngine:
@@ -45,14 +47,12 @@ def _candidates(subject: Subject) -> list[Spec]:
     precisions = [name for name in order if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
     specs = [(path, precision) for path in (*networks, *list_cacheless_parts(subject)) for precision in precisions]
-    if engine == "openvino" and Parts.from_family(subject.family).caching:
-        one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
-        specs += [(path, one_form) for path in Parts.from_family(subject.family).caching]
+    own = Parts.from_family(subject.family) if engine == "openvino" else Parts()
+    one_form = "bf16" if "bf16" in able and own.caching and faster_in_bfloat16() else "fp32"  # enough of large ones
+    specs += [(path, one_form) for path in own.caching]
     offered: list[Spec] = [{"engine": engine, "engine.part": path, "engine.precision": form} for path, form in specs]
-    if engine == "openvino":
-        whole = [spec for spec in offered if spec["engine.part"] in Parts.from_family(subject.family).sampling]
-        offered += [{**spec, "engine.steps": "all"} for spec in whole]
-    return offered
+    # First, as a program of all steps has timesteps for constants. In bfloat16 a call of each rounds their phases.
+    return [*({**spec, "engine.steps": "all"} for spec in offered if spec["engine.part"] in own.sampling), *offered]
 
 
 def _networks(subject: Subject) -> list[str]:
@@ -76,11 +76,11 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
 
 
 def slow_to_build(subject: Subject, spec: Spec, large: float = LARGE) -> bool:
-    """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
-    path = _path(spec)
+    """Return whether it takes a minute or more to build: language models, many steps, and what has two shapes."""
+    path, config = _path(spec), getattr(subject.module, "config", None)
     part = dict(subject.module.named_modules()).get(path)
     return (
-        spec.get("engine.steps") == "all"
+        (spec.get("engine.steps") == "all" and (denoising_steps(config) or FEW_STEPS + 1) > FEW_STEPS)
         or path in Parts.from_family(subject.family).caching
         or (part is not None and numbers(part.parameters()) > large)
     )
