@@ -102,13 +102,12 @@ def make_vjepa2() -> list[str]:
 
 
 def make_diffusion() -> list[str]:
-    unet, eyes = "diffusion.unet", "diffusion.rgb_encoder.0"
+    unet, eyes, other = "diffusion.unet", "diffusion.rgb_encoder.0", "diffusion.rgb_encoder.1"
     return [
         KEPT,
         CHANNELS,
         half(""),
         f"{half('')}, {KEPT}",
-        f"{half('')}, {CHANNELS}, {KEPT}",
         half(unet),
         f"{half(unet)}, {KEPT}",
         engine(unet, "fp32"),
@@ -121,7 +120,8 @@ def make_diffusion() -> list[str]:
         f"{engine(unet, 'fp32')}, {engine(eyes, 'fp32')}, {KEPT}",
         f"{engine(unet, 'bf16')}, {engine(eyes, 'fp32')}, {KEPT}",
         f"{engine(unet, 'bf16')}, {engine(eyes, 'bf16')}, {KEPT}",
-        f"{engine(unet, 'bf16')}, {engine(eyes, 'bf16')}, {CHANNELS}, {KEPT}",
+        f"{engine(unet, 'bf16')}, engine.steps=all, {KEPT}",
+        f"{engine(unet, 'bf16')}, engine.steps=all, {engine(eyes, 'bf16')}, {engine(other, 'bf16')}, {KEPT}",
         "compile=default",
         f"{CHANNELS}, compile=default, {KEPT}",
     ]
