@@ -37,7 +37,6 @@ class Case:
         bar: how many times as fast as LeRobot the recipe must be.
         more: further variants by name, each with its own bar; None for one that is only shown.
         exported: path of the part that OpenVINO is given alone, as its own export would be; '' for none.
-        guard: how far the actions may move, as for ``--guard``; '' for the usual.
         share: of the ceiling that the best rung must reach; 0 for any.
         type: its type, as on LeRobot's command line, or 'vjepa2' for the backbone, where that is not ``name``.
         compiled: whether torch.compile alone takes turns with the others.
@@ -49,7 +48,6 @@ class Case:
     flags: tuple[str, ...] = ()
     more: dict[str, tuple[tuple[Spec, ...], float | None]] = field(default_factory=dict)
     exported: str = ""
-    guard: str = ""
     share: float = 0.0
     type: str = ""
     compiled: bool = True
@@ -111,9 +109,7 @@ def look(case: Case, quick: bool, iterations: int) -> tuple[list[Seen], dict[str
         if len(variants) < 2:
             raise UserError("; ".join(f"{one.name}: {one.why_not}" for one in failed))
         budget = SamplingBudget(iterations=iterations, seconds=3600)
-        result, _ = compare(
-            subject, variants, "inference", Options(budget, batch_size=1), live, Guards.parse(case.guard)
-        )
+        result, _ = compare(subject, variants, "inference", Options(budget, batch_size=1), live, Guards())
     judged = {one.candidate: one for one in result.comparisons if one.baseline == LEROBOT}
     seen = {m.name: _summarize_rung(m, judged.get(m.name)) for m in result.measurements} | {
         one.name: one for one in failed

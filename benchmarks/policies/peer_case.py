@@ -19,7 +19,6 @@ import psutil
 
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, error_line
-from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.studies.compare import compare
@@ -69,7 +68,6 @@ class Case:
 
     Args:
         share: of what the roofline says is possible that the recipe must reach.
-        guard: how far the actions may move, as for ``--guard``; '' for the usual.
         recipe: that was found before; None to search.
         skipped: parts of the names of engines that are not built.
     """
@@ -77,7 +75,6 @@ class Case:
     name: str
     share: float
     flags: tuple[str, ...] = ()
-    guard: str = ""
     search_s: float = 120.0
     recipe: Path | None = None
     skipped: tuple[str, ...] = ()
@@ -113,8 +110,7 @@ def look(case: Case, quick: bool, seconds: float) -> list[Seen]:
             one.memory_mib = (psutil.Process().memory_info().rss - before) / 2**20
             variants.append(variant)
         options = Options(SamplingBudget(seconds=seconds), batch_size=1)
-        guards = Guards.parse(case.guard) if case.guard else None  # None: the usual one, of actions or of features
-        result, measured = compare(subject, variants, "inference", options, live, guards)
+        result, measured = compare(subject, variants, "inference", options, live)
     samples = {name: each.values for name, each in measured.collected.samples.items()}
     for measurement in result.measurements:
         one = seen[measurement.name]
@@ -185,8 +181,7 @@ def _engines(
 def _find_recipe(case: Case, made: Path, quick: bool) -> Path:
     """Let ``strobe optimize`` find a recipe, as a user does. Raises UserError where it ends without one."""
     seconds = 20.0 if quick else case.search_s
-    guard = [f"--guard={case.guard}"] if case.guard else []
-    command = [sys.executable, "-m", "strobe", "optimize", *_flags(case, quick), *guard, f"--time_limit={seconds}"]
+    command = [sys.executable, "-m", "strobe", "optimize", *_flags(case, quick), f"--time_limit={seconds}"]
     ran = subprocess.run([*command, f"--output_dir={made / 'runs'}"], capture_output=True, text=True)
     recipes = list((made / "runs").rglob("recipe.yaml"))
     if not recipes:
