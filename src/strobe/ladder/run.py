@@ -302,7 +302,7 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
             if (climb := confirm_target(climber, climb)).has_reached_target:
                 yield survey(climber, climb).end_at_target()
                 return
-            if group.try_alone and not (_fits(climber, climb) and group in remaining(climb)):
+            if group.try_alone and not _fits(climber, climb):
                 continue
             yield (climb := attempt(climber, climb, group))
             if climb.trials[-1].step is not None:

@@ -117,7 +117,8 @@ def _thread_counts(subject: Subject) -> list[Spec]:
     return [{"threads": count} for count in counts if count > 0 and count != torch.get_num_threads()]
 
 
-THREADS = entry("threads", _make_threads, candidates=_thread_counts, alone=lambda _, __: True, of_torch=True)
+# Not of torch alone: its idle threads spin for a while, and take cores from an engine's.
+THREADS = entry("threads", _make_threads, candidates=_thread_counts, alone=lambda _, __: True)
 
 
 # Memory kept: large buffers are not given back to the kernel at every tensor's end and fetched again for the next.
