@@ -253,7 +253,11 @@ def _finding_calls(rule: Callable[..., Any]) -> Iterator[tuple[Scope, ast.Call]]
     scopes = [Scope(function, functions) for function in _reachable_functions(rule.__name__, functions)]
     called = {node.id for scope in scopes for node in ast.walk(scope.function) if isinstance(node, ast.Name)}
     for name in sorted(called - functions.keys()):
-        if inspect.isfunction(each := getattr(module, name, None)) and each.__module__.startswith("strobe."):
+        each = getattr(module, name, None)
+        if isinstance(each, tuple):  # rules of another study
+            for listed in filter(inspect.isfunction, each):
+                yield from _finding_calls(listed)
+        elif inspect.isfunction(each) and each.__module__.startswith("strobe."):
             others = _functions(inspect.getmodule(each))  # type: ignore[arg-type]
             scopes += [Scope(others[each.__name__], others)] if each.__name__ in others else []
     for scope in scopes:
