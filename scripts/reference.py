@@ -18,7 +18,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -250,7 +250,7 @@ def _finding_calls(rule: Callable[..., Any]) -> Iterator[tuple[Scope, ast.Call]]
     """``Finding(…)`` in a rule's source: in the functions of its file that it reaches, and in others that they call."""
     module: Any = inspect.getmodule(rule)
     functions = _functions(module)
-    scopes = [Scope(function, functions) for function in _reachable_functions(rule.__name__, functions)]
+    scopes = [Scope(function, functions, module) for function in _reachable_functions(rule.__name__, functions)]
     called = {node.id for scope in scopes for node in ast.walk(scope.function) if isinstance(node, ast.Name)}
     for name in sorted(called - functions.keys()):
         each = getattr(module, name, None)
@@ -258,11 +258,13 @@ def _finding_calls(rule: Callable[..., Any]) -> Iterator[tuple[Scope, ast.Call]]
             for listed in filter(inspect.isfunction, each):
                 yield from _finding_calls(listed)
         elif inspect.isfunction(each) and each.__module__.startswith("strobe."):
-            others = _functions(inspect.getmodule(each))  # type: ignore[arg-type]
-            scopes += [Scope(others[each.__name__], others)] if each.__name__ in others else []
+            others = _functions(home := inspect.getmodule(each))  # type: ignore[arg-type]
+            scopes += [Scope(others[each.__name__], others, home)] if each.__name__ in others else []
     for scope in scopes:
         for node in ast.walk(scope.function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FINDINGS:
+            made = node.func if isinstance(node, ast.Call) else None
+            made = made.body if isinstance(made, ast.IfExp) else made  # (info if … else warning)(…)
+            if isinstance(node, ast.Call) and isinstance(made, ast.Name) and made.id in FINDINGS:
                 yield scope, node
 
 
@@ -272,10 +274,11 @@ def _argument(call: ast.Call, name: str) -> ast.expr:
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """A function whose texts are read, and the functions of its file."""
+    """A function whose texts are read, and the functions of its file, which is ``module``."""
 
     function: ast.FunctionDef
     functions: Mapping[str, ast.FunctionDef]
+    module: Any
 
     def spell(self, value: ast.expr) -> list[str]:
         """Return the texts that ``value`` may be, with '…' for what is known only when the function runs."""
@@ -286,6 +289,11 @@ class Scope:
                 return self.spell(value.body) + self.spell(value.orelse)
             case ast.FormattedValue():
                 return self.spell(value.value)
+            case ast.Call(func=ast.Attribute(value=inner, attr="replace"), args=[ast.Constant(old), ast.Constant(new)]):
+                return [text.replace(str(old), str(new)) for text in self.spell(inner)]
+            case ast.Attribute(attr="kind"):  # one of the kinds that the file imports
+                kinds = [each for name, each in vars(self.module).items() if name.endswith("Kind")]
+                return [str(text) for each in kinds for text in get_args(each)] or ["…"]
             case ast.JoinedStr():
                 return ["".join(parts) for parts in itertools.product(*map(self.spell, value.values))]
             case ast.Name():
@@ -325,7 +333,7 @@ class Scope:
             case ast.Call(func=ast.Name(id=name)) if name in self.functions:
                 for node in ast.walk(self.functions[name]):
                     if isinstance(node, ast.Return):
-                        yield from Scope(self.functions[name], self.functions)._elements(node.value, at)
+                        yield from dataclasses.replace(self, function=self.functions[name])._elements(node.value, at)
 
 
 def rule_constants(rule: Callable[..., Any]) -> dict[str, float]:
