@@ -143,13 +143,14 @@ def test_a_group_that_is_slower_or_no_faster_is_not_kept(climb):
     (one,) = [one for one in result.ladder.tries if one.treatment == "same=true"]
     assert one.outcome == "no difference shown"
     assert one.verdict.pairs >= 6
-    assert [rung.name for rung in result.ladder.rungs] == [BASELINE, "step 1"]
+    assert [rung.name for rung in result.ladder.rungs] == [m.name for m in result.measurements] == [BASELINE, "step 1"]
     assert [(c.baseline, c.candidate) for c in result.comparisons] == [(BASELINE, "step 1")]
 
 
 def test_a_start_stays_whatever_it_buys(climb):
     result = climb(entry(Planted("same"), "vision", offered=False), start=({"same": True},))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "same=true"]
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1"]
     assert build_recipe(result) is None
 
 
@@ -187,8 +188,9 @@ def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part(
     (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in (inside, around)], "rounding", NOW)
     assert group.specs == (around,), "no engine in an engine"
     assert together((inside, {"attention": "sdpa"}), (around,)) == ({"attention": "sdpa"}, around)
+    assert together((around,), ({"precision": "bf16"},)) == (around, {"precision": "bf16"})
     steps = [Candidate(({"policy.num_steps": n},), (), "lossy", 0) for n in (5, 3)]
-    assert groups(steps, "lossy", NOW) == steps, "each alone: together they would surely be wrong"
+    assert (groups(steps, "lossy", NOW), groups(steps, "exact", NOW)) == (steps, []), "each alone"
 
 
 def test_an_engine_of_nearly_all_takes_the_place_of_what_else_rounds_in_torch():

@@ -67,7 +67,7 @@ _COMPILED: Row = (
 )
 
 
-def _synthetic(what: str, flag: str) -> Row:
+def _synthetic_setting(what: str, flag: str) -> Row:
     return (("", f"the {what} comes with the data set; a synthetic robot's is {flag}", flag),)
 
 
@@ -109,7 +109,7 @@ ROWS: dict[str, Row] = {
     "policy.compile": (("--policy.compile_model=true", ""), *_COMPILED),
     "policy.image_size": (
         ("--policy.image_resolution", ": what the policy resizes to; a synthetic camera's is --image_size=480x640"),
-        *_synthetic("size of an image", "--image_size=480x640"),
+        *_synthetic_setting("size of an image", "--image_size=480x640"),
     ),
     **{f"policy.{name}": (*_DENOISING[1:-1], ("", "this policy takes no denoising steps")) for name in _STEP_FIELDS},
     "prefetch_factor": (("--prefetch", " for the factors to try; the training's own comes after the --"),),
@@ -140,9 +140,9 @@ for _names, _row in (
     ("image_resolution img_size", _IMAGES),
     ("n_runs num_iterations num_runs", _ITERATIONS),
     ("policy.config policy.dir", _OPENPI),
-    ("policy.action_dim policy.action_feature", _synthetic("size of an action", "--action_dim=14")),
-    ("policy.image_features policy.num_cameras", _synthetic("number of cameras", "--cameras=2")),
-    ("policy.state_dim policy.state_feature", _synthetic("size of the state", "--state_dim=14")),
+    ("policy.action_dim policy.action_feature", _synthetic_setting("size of an action", "--action_dim=14")),
+    ("policy.image_features policy.num_cameras", _synthetic_setting("number of cameras", "--cameras=2")),
+    ("policy.state_dim policy.state_feature", _synthetic_setting("size of the state", "--state_dim=14")),
     ("fps target_fps", (("--target_hz", ""), ("--pace", ": calls at that rate, as on a robot"))),
     ("eval.batch_size eval.use_async_envs", (("--parallel=4", ": episodes at the same time"),)),
     ("host port server_address", _SERVER),
