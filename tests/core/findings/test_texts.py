@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 
 import pytest
@@ -20,16 +21,16 @@ NO_RULE_MAKES = {"rule-failed"}
 # A command with the flags right behind it.
 COMMAND = re.compile(r"\bstrobe ([a-z]+)((?: (?:--[\w.]+(?:=(?:'[^']*'|[^\s`);]+))?|[A-Z…]+))*)")
 
-SOURCES = ROOT / "src"
-TREES = {path: ast.parse(path.read_text()) for path in sorted(SOURCES.rglob("*.py"))}
+TREES = {str(path.relative_to(ROOT / "src")): ast.parse(path.read_text()) for path in sorted(ROOT.glob("src/**/*.py"))}
 # Where a finding is made → the names in its function, and its arguments.
 FINDINGS = {
-    f"{path.relative_to(SOURCES)}:{node.lineno}": (reference.Scope(function, functions), node)
+    f"{path}:{node.lineno}": (reference.Scope(function, functions, module), node)
     for path, tree in TREES.items()
     for functions in [{each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}]
     for function in functions.values()
     for node in ast.walk(function)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in reference.FINDINGS
+    for module in [importlib.import_module(path[:-3].replace("/", "."))]
 }
 
 
@@ -64,8 +65,7 @@ def test_the_reference_lists_each_id():
 
 def test_advice_names_commands_and_flags_that_exist():
     """Flags with a dot are LeRobot's, which a policy or a robot has."""
-    makers = {SOURCES / where.partition(":")[0] for where in FINDINGS}
-    texts = [text for path in makers for text in literals(TREES[path])]
+    texts = [text for path in {where.partition(":")[0] for where in FINDINGS} for text in literals(TREES[path])]
     wrong = []
     for command, behind in (found for text in texts for found in COMMAND.findall(text)):
         help_text = reference.command_help(command) if command in slices.commands() else ""
