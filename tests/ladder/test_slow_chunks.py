@@ -63,6 +63,30 @@ def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(limit_s,
     assert "all groups of treatments were tried" in ladder.ended
 
 
+PROGRAM = "engine=true, engine.steps=all"
+
+
+@pytest.mark.parametrize(
+    ("moved", "limit_s", "tried"),
+    [
+        (0.0, None, {"skip=true": "kept", PROGRAM: "kept"}),
+        (0.5, None, {"skip=true": "kept", PROGRAM: "guard", "half=true": "kept"}),
+        (0.0, 0.6, {"skip=true": "kept", "half=true": "kept", PROGRAM: "not tried"}),
+    ],
+)
+def test_one_program_of_all_steps_comes_before_its_group_in_time_of_its_own(moved, limit_s, tried, climb, monkeypatch):
+    monkeypatch.setattr("strobe.ladder.candidates.ALL_STEPS_S", 0.7)
+    monkeypatch.setattr(settings, "default_time_limit", lambda _: 0.3)
+    steps, fast = {"engine": True, "engine.steps": "all"}, {"vision": 0.5, "head": 0.5}
+    moving = Planted("engine", lambda _: fast, lambda chunk, *_: chunk + moved, effect="rounding")
+    made = entry(moving, "vision", "head", effect="rounding")
+    planted = replace(made, options=("steps",), replaces=True, alone=lambda *_: True, candidates=lambda _: [steps])
+    lines, half = Lines(), entry(HALF, "vision", effect="rounding")
+    result = climb(entry(SKIP, "vision"), half, planted, time_limit=limit_s, reporter=lines)
+    assert outcomes(result) == tried
+    assert any("2 s for the search (--time_limit)" in line for line in lines.lines) == (limit_s is None)
+
+
 def test_with_time_enough_they_climb_one_by_one(climb):
     result = climb(entry(SKIP, "vision"), entry(TIDY, "head"), time_limit=5.0)
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true", "tidy=true"]
@@ -96,10 +120,8 @@ def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
 
 
 def test_another_form_takes_the_place_of_one_that_cannot_be_put_on(climb):
-    """As one part alone in bfloat16, where a copy of the whole does not fit in memory."""
-
     def refuse():
-        raise UserError("too large")
+        raise UserError("too large")  # as a copy of the whole in bfloat16, where one of a part fits
 
     def make(spec):
         whole = "form.part" not in spec

@@ -5,26 +5,19 @@ from __future__ import annotations
 from support.examples import sweeps
 from support.examples.findings_results import approve_findings
 
-from strobe.sweep.results import Axis, Cell, PartFigure, Row, Sweep
+from strobe.sweep.results import Axis, Cell, Sweep
 
 BATCH = Axis(name="batch_size", values=["8", "16", "32"], numbers=[8, 16, 32], unit="samples")
 CAMERAS = Axis(name="cameras", values=["1", "2"], numbers=[1, 2])
 
 
-def forward(ms: float, batch: int, backbone: float, repeats: tuple[float, ...]) -> Row:
-    made = sweeps.row(ms, batch, "training forward")
-    parts = [PartFigure(path=["forward"], ms=ms, share=0.9)]
-    parts += [PartFigure(path=["forward", "backbone"], ms=backbone * ms, share=0.9 * backbone)]
-    update = {"phase": "training forward", "parts": parts, "repeats": list(repeats) or made.repeats}
-    return made.model_copy(update=update)
-
-
-def cell(batch: int, ms: float | None, *repeats: float, backbone: float = 0.6, **more: str) -> Cell:
+def cell(batch: int, ms: float | None, *repeats: float, **more: str) -> Cell:
     """A forward of this time; without one, a cell that failed."""
     settings = {"batch_size": str(batch), **more}
     if ms is None:
         return sweeps.cell(settings, [], "out of memory", "stopped at 9 GiB")
-    return sweeps.cell(settings, [forward(ms, batch, backbone, repeats)])
+    made = sweeps.row(ms, batch, "training forward")
+    return sweeps.cell(settings, [made.model_copy(update={"repeats": list(repeats) or made.repeats})])
 
 
 def make_sweep(*cells: Cell, axes: tuple[Axis, ...] = (BATCH,)) -> Sweep:
@@ -42,8 +35,6 @@ def test_what_is_found() -> None:
                 "throughput-flat", make_sweep(cell(8, 100), cell(16, 130), cell(32, 255))),
             "each line of the grid by itself": ("throughput-flat", make_sweep(*lines, axes=(BATCH, CAMERAS))),
         },
-        "backbone-share": {"over all variations": ("backbone-share", make_sweep(
-            cell(8, 100, backbone=0.45), cell(16, 200), cell(32, 400, backbone=0.72)))},
         "cells-failed": {"two of three": ("cells-failed", make_sweep(cell(8, 100), cell(16, None), cell(32, None)))},
         "repeats-differ": {
             "12 % apart": ("repeats-differ", make_sweep(*apart)),

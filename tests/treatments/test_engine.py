@@ -45,11 +45,13 @@ from strobe.treatments.numbers.quantise import Quantised
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"
 LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_expert.model"
+SMOL = "model.vlm_with_expert"
 INSIDE = "engine=openvino, engine.precision=fp32, engine.part="
-KEEPING = {
-    "pi05": f"timesteps=precomputed, {INSIDE}{EXPERT}",
-    "smolvla": f"prefix_cache=static, {INSIDE}model.vlm_with_expert",
-}
+KEEPING = [
+    ("pi05", f"timesteps=precomputed, {INSIDE}{EXPERT}"),
+    ("smolvla", f"prefix_cache=static, {INSIDE}{SMOL}"),
+    ("smolvla", f"prefix_cache=static, timesteps=precomputed, masks=once, {INSIDE}model, engine.steps=all"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,16 +165,16 @@ def test_other_shapes_are_built_for_when_they_come() -> None:
     assert "forward" not in vars(subject.module.get_submodule("vision"))
 
 
-@pytest.mark.parametrize("kind", KEEPING)
-def test_an_engine_holds_nothing_of_the_step_and_the_observation_that_it_was_built_from(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "text"), KEEPING)
+def test_an_engine_holds_nothing_of_the_step_and_the_observation_that_it_was_built_from(kind: str, text: str) -> None:
     subject = load_short_subject(kind, cameras=1)
     for name, weight in subject.module.named_parameters():
         if "dense" in name:
             nn.init.normal_(weight, std=0.3)  # LeRobot begins with zeros, which hide the timestep
     plain = [subject.chunk(index) for index in range(3)]
-    made = [run(subject, *map(catalogue.make, catalogue.parse(KEEPING[kind])), index=index) for index in range(3)]
+    made = [run(subject, *map(catalogue.make, catalogue.parse(text)), index=index) for index in range(3)]
     for ours, theirs in zip(made, plain, strict=True):
-        assert (ours - theirs).square().mean().sqrt() < 1e-3 * theirs.std()
+        assert (ours - theirs).square().mean().sqrt() < 5e-3 * theirs.std()  # LeRobot computes partly in bfloat16
 
 
 def test_torch_computes_a_later_shape_whose_engine_does_not_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +338,9 @@ REFUSED = {
     "engine=openvino, engine.part=vision.*.norm": r"no part 'vision\.\*\.norm'",
     "engine=openvino, engine.part=unused": "'unused' is not called as a module",
     "engine=openvino, engine.part=vision, engine.precision=int8": "unknown precision 'int8'",
+    "engine=openvino, engine.part=vision, engine.steps=two": "use each .* or all",
+    "engine=openvino, engine.part=vision, engine.steps=all": "leave engine.steps out",
+    "engine=tensorrt, engine.part=vision, engine.steps=all": "only openvino supports it",
     "engine=tensorrt, engine.part=vision": "engine=tensorrt needs CUDA",
     "int8=dynamic, engine=openvino, engine.part=wide": "has quantised weights",
 }
@@ -353,13 +358,14 @@ def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "parts"), matrix([("pi05", (LANGUAGE,)), ("pi05", (EXPERT,)), ("smolvla", ("model.vlm_with_expert",))])
+    ("kind", "part"),
+    matrix([("pi05", LANGUAGE), ("pi05", EXPERT), ("pi05", "model"), ("smolvla", "model"), ("smolvla", SMOL)]),
 )
-def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, ...]) -> None:
+def test_parts_with_a_cache_give_the_same_actions(kind: str, part: str) -> None:
     """Two builds of real architectures each, which take most of the 10 s."""
     subject = load_few_steps(kind)
     plain = [run(subject, index=index) for index in range(2)]
-    engines = [PartInEngine("openvino", part, "fp32") for part in parts]
+    engines = [PartInEngine("openvino", part, "fp32", all_steps=part == "model")]
     spread = torch.stack(plain).std()
     for more in ([], [catalogue.make({"prefix_cache": "static"})]):
         for index in range(2):
@@ -385,17 +391,16 @@ def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
         for spec in entry.candidates(load_few_steps("pi05"))
     }
     assert found == {
+        "model": ("prefix KV cache", "vision tower", "denoise step", "action expert"),
         VISION: ("vision tower",),
         LANGUAGE: ("prefix KV cache",),
         EXPERT: ("denoise step", "action expert"),
     }
-    subject = load_few_steps("smolvla")
-    parts = {spec["engine.part"] for spec in entry.candidates(subject)}
-    assert parts == {"model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"}
-    assert {spec["engine.part"] for spec in entry.candidates(load_few_steps("act"))} >= {
-        "model.backbone",
-        "model.encoder",
-    }
+    first, *others = entry.candidates(load_few_steps("smolvla"))
+    assert (first["engine.part"], first["engine.steps"]) == ("model", "all")
+    assert {spec["engine.part"] for spec in others} == {f"{SMOL}.vlm.model.vision_model", SMOL}
+    parts = {spec["engine.part"] for spec in entry.candidates(load_few_steps("act"))}
+    assert parts >= {"model.backbone", "model.encoder"}
 
 
 @pytest.mark.slow("a whole ACT in OpenVINO")

@@ -38,7 +38,7 @@ def pair(base: float = 80.0, correction: float = 16.0, autograd: float = 8.0, *,
                          traits=make_treated_traits(make_applied_treatment("rtc", False), policy=other)),
         make_measurement(parts, name="with RTC", whole=whole,
                          traits=make_treated_traits(make_applied_treatment("rtc", rtc=guidance), policy=policy)),
-        of=CompareResult, compilable=fields.pop("compilable", True), **fields,
+        of=CompareResult, **fields,
     )  # fmt: skip
 
 
@@ -48,7 +48,6 @@ def make_compiled_result(*others: Any, **fields: Any) -> Any:
 
 
 def test_what_real_time_chunking_was_measured_to_cost() -> None:
-    slower: dict[str, Any] = {"comparisons": [make_comparison("slower")]}
     approve_findings("rtc", {
         "rtc-overhead": {  # guidance over base denoising
             "guidance 30 %": ("rtc-overhead", pair(80.0, 24.0)),
@@ -78,12 +77,6 @@ def test_what_real_time_chunking_was_measured_to_cost() -> None:
         "rtc-delay-short": {
             "a delay as long as the chunk": ("", pair(delay=4)),
             "a delay shorter than the chunk": ("rtc-delay-short", pair(delay=3)),
-        },
-        "rtc-not-compiled": {
-            "slower": ("rtc-not-compiled", pair(**slower)),
-            "no difference": ("", pair(comparisons=[make_comparison("no difference shown")])),
-            "a policy that cannot be compiled": ("", pair(compilable=False, **slower)),
-            "compiled already": ("", make_compiled_result(*pair().measurements, compilable=True, **slower)),
         },
     })  # fmt: skip
 

@@ -120,6 +120,7 @@ def sort_candidates(
     times: Callable[[Candidate], float | None] = lambda _: None,
     refused: Sequence[Candidate] = (),
     limited: Limited | None = None,
+    try_s: float = 0.0,
 ) -> list[Candidate]:
     """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
 
@@ -136,7 +137,8 @@ def sort_candidates(
         standing: a candidate as written → what earlier ladders showed of it.
         times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
         refused: candidates that broke the guard.
-        limited: what holds the device up (`Bounds.limited_by`); None if that is not known, as on a CPU.
+        limited: what holds the device up (`Bounds.limiting_factor`); None if that is not known, as on a CPU.
+        try_s: seconds that a try takes: building for as long as two of them is not long.
     """
     most = max(shares(now).values(), default=0.0)
     launching = limited == "launches"
@@ -152,7 +154,7 @@ def sort_candidates(
             not (launching and candidate.rank == CAPTURED),
             launching and candidate.rank == CAPTURED and bool(candidate.parts),
             _rank_by_refusals(candidate, refused),
-            candidate.build_s,
+            candidate.build_s if candidate.build_s > 2 * try_s else 0.0,
             -cost * (1 - 1 / usual_gain(candidate, known)) if eased else 0.0,
             -cost,
             not candidate.parts,
@@ -215,6 +217,11 @@ def groups(candidates: Sequence[Candidate], effect: Effect, now: Measurement) ->
     rank = max(candidate.rank for candidate in chosen)
     dtypes = tuple(dict.fromkeys(dtype for candidate in chosen for dtype in candidate.dtypes))
     return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank, dtypes=dtypes), *single]
+
+
+def is_program(candidate: Candidate, now: Measurement) -> bool:
+    """Return whether it is one program of all steps, of nearly all of the time, that takes minutes to build."""
+    return candidate.build_s == ALL_STEPS_S and _share_together(now, {*candidate.parts}) > ENGINES_TAKE
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str | None, float]:

@@ -25,6 +25,7 @@ from strobe.ladder.candidates import (
     Engines,
     Standing,
     combined_effect,
+    is_program,
     is_slot_covered,
     largest,
     outdoes,
@@ -176,6 +177,17 @@ class Climb:
         return [part for parts in self.engines.values() for part in parts]
 
     @property
+    def programs(self) -> list[Candidate]:
+        """The programs of all steps that are on."""
+        accepted = [trial.candidate for trial in self.trials if trial.step is not None]
+        return [candidate for candidate in accepted if is_program(candidate, self.start.measurement)]
+
+    def building_s(self, candidate: Candidate) -> float:
+        """Return the seconds that building takes, roughly: another number of steps builds a program again."""
+        again = self.programs if candidate.effect == "lossy" else []
+        return max(each.build_s for each in (candidate, *again))
+
+    @property
     def has_reached_target(self) -> bool:
         """Whether the highest rung is shown to reach the target; never where all candidates are to be tried."""
         return not self.aim.everything and (self.in_time or self._seen_in_time).outcome == "reached"
@@ -271,7 +283,8 @@ def remaining(climb: Climb) -> list[Candidate]:
     limited = climb.bounds.limiting_factor(now, captured=captured)
     new = [candidate for candidate in _new_candidates(climb) if not _skip_reason(climb, candidate)]
     again = [candidate for candidate in _applicable(climb) if _deserves_retry(climb, candidate)]
-    first = sort_candidates(new, now, lambda text: _standing(climb, text), climb.bounds.times, refused, limited)
+    try_s = settings.shortest_try_s(climb.top.ms / 1e3)
+    first = sort_candidates(new, now, lambda text: _standing(climb, text), climb.bounds.times, refused, limited, try_s)
     far = climb.top.ms > settings.FAR * climb.aim.target_ms
     first.sort(
         key=lambda each: (far and max_saving(climb, each) < settings.SMALL_SAVING, not _keeps_rungs(climb, each))
@@ -329,10 +342,12 @@ def _is_replacement(climb: Climb, candidate: Candidate) -> bool:
     """Return whether it is another form of what is on (an engine in float32 where one in bfloat16 is).
 
     Also true if an engine already computes parts that the candidate would change, and it could save too little to
-    be shown.
+    be shown; and if a program of all steps, which is on, would have to be built again of what the candidate changes.
     """
     if _is_always_tried(climb, candidate):
         return False
+    if candidate.of_torch and not candidate.parts and climb.programs:
+        return True
     computed = any(part in climb.engine_parts for part in candidate.parts) and max_saving(climb, candidate) < MATTERS
     return computed or all(is_slot_covered(spec, climb.top.specs) for spec in candidate.specs)
 

@@ -82,7 +82,7 @@ def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Iterator[Findi
         more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
         yield info(
             rule="guard-refused",
-            title=f"{units.capital(_pluralize_count(len(refused)))} changed the actions beyond the limits",
+            title=f"{units.count(len(refused), 'treatment')} changed the actions beyond the limits",
             found=f"{'; '.join(map(_refusal, refused[:_SHOWN]))}{more}; limits: {ladder.guard}.",
             why="The limits hold for this policy on these observations. With random weights, or on inputs that the "
             "policy was not trained for, its actions say little about what a treatment does to the robot.",
@@ -113,7 +113,7 @@ def ways(result: OptimizeResult) -> list[str]:
         more_s = max(ENOUGH_S, 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s)
         again = repeat(result, f"--time_limit={more_s:.0f}")
         saved = UNTRIED_SAVES * max(attempt.part_share for attempt in undecided)
-        many = _pluralize_count(len(undecided), "untried or inconclusive candidate")
+        many = units.count(len(undecided), "untried or inconclusive candidate")
         found.append((saved, f"judge {many} with more time, on a quiet machine: {again}"))
     if "lossy" not in f"{result.config.get('allow')} {result.config.get('effects')}":
         found += _lossy(result, last, took)
@@ -159,10 +159,6 @@ def straddles(interval: Interval | None, target_ms: float) -> bool:
 def last_tries(ladder: Ladder | None) -> list[Try]:
     """Return the last try of each treatment."""
     return list({attempt.treatment: attempt for attempt in ladder.tries}.values()) if ladder is not None else []
-
-
-def _pluralize_count(count: int, noun: str = "treatment") -> str:
-    return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ from strobe.core.treatments.treatment import Effect, Spec, Treatment, Variant
 from strobe.evaluate.measure.planning import foresight
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, judge_rungs
-from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, make_candidate, together
+from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, is_program, make_candidate, together
 from strobe.ladder.climb import BASELINE, Climb, Step, TriedCandidate, left_out, max_saving, remaining
 from strobe.ladder.closing import (
     can_be_judged,
@@ -68,6 +68,10 @@ from strobe.ladder.trial import (
 NOT_INTERLEAVED = (
     "the search was interrupted before its closing run: the figures of a step are from its own try, in alternation "
     "with the step before it, and the comparison with the baseline is across two runs"
+)
+WITHOUT_RTC = (
+    "torch computes the chunks that Real-Time Chunking guides, without the one program of all denoising steps: a robot "
+    "that runs it needs a recipe from a search with --rtc.execution_horizon=N"
 )
 NOT_CONFIRMED = "a step reached the target and ended the search, but the later runs do not show that: --all continues"
 
@@ -172,6 +176,12 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     climber = Climber(runs, guard, reporter, began, limit_s, by_effect)
     climb = Climb(aim, earlier, bounds, step, glanced)
     reporter.say(f"baseline: {ms(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
+    if by_effect and aim.time_limit is None:
+        climb = survey(climber, climb)
+        if programs := [each.build_s for each in remaining(climb) if is_program(each, climb.part_measurement)]:
+            climber = replace(climber, limit_s=limit_s + max(programs))
+            program = f"one program of all denoising steps may take {max(programs):.0f} s to build"
+            reporter.say(f"{program}: {climber.limit_s:.0f} s for the search (--time_limit)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
     if aim.start:
@@ -226,6 +236,8 @@ def _answer(choosing: Choosing, climber: Climber, climb: Climb, episodes: Episod
     elif episodes is not None and result.status == "complete":
         prove(choosing, variants, episodes, guards, climber.reporter)
     result.ladder = build_ladder(choosing, climb, guards)
+    if climb.programs and hasattr(getattr(climber.runs.subject.module, "config", None), "rtc_config"):
+        result.notes.append(WITHOUT_RTC)
     if result.status == "complete":
         time_alone(result, climber, climb)
         if climb.at_target and not result.ladder.met:
@@ -266,7 +278,7 @@ def climb_one_by_one(climber: Climber, climb: Climb) -> Iterator[Climb]:
         # What is quick may still fit where what comes first does not.
         seconds = climber.remaining_to_try_s(climb)
         try_s = settings.shortest_try_s(climber.runs.spaced_s(climb.top.ms / 1e3))
-        fitting = next((candidate for candidate in left if candidate.build_s + try_s <= seconds), None)
+        fitting = next((each for each in left if climb.building_s(each) + try_s <= seconds), None)
         if fitting is None:
             yield _end_at_time_limit(climber, climb, left)
             return
@@ -291,6 +303,9 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
         if not (climb := confirm_target(climber, climb)).has_reached_target:
             yield (climb := attempt(climber, climb, rung))
     for effect in EFFECTS:
+        for program in _find_programs(climber, climb, effect):
+            if _fits(climber, climb := confirm_target(climber, climb), program) and not climb.has_reached_target:
+                yield (climb := attempt(climber, climb, program))
         climb, grouped = _group_candidates(climber, climb, effect)
         yield climb
         refused, apart = set[str](), False
@@ -302,7 +317,7 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
             if (climb := confirm_target(climber, climb)).has_reached_target:
                 yield survey(climber, climb).end_at_target()
                 return
-            if group.try_alone and not _fits(climber, climb):
+            if (group.try_alone or climb.building_s(group)) and not _fits(climber, climb, group):
                 continue
             yield (climb := attempt(climber, climb, group))
             if climb.trials[-1].step is not None:
@@ -314,9 +329,9 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
                 regrouped = groups(others, effect, climb.part_measurement)
                 grouped = [*(each for each in regrouped if each not in grouped), *grouped]
         # What was rejected together may be accepted by itself.
-        while apart and _fits(climber, climb := survey(climber, confirm_target(climber, climb))):
+        while apart and not (climb := survey(climber, confirm_target(climber, climb))).has_reached_target:
             left = [each for each in remaining(climb) if each.effect == effect and not each.build_s]
-            if climb.has_reached_target or not left:
+            if not left or not _fits(climber, climb, left[0]):
                 break
             yield (climb := attempt(climber, climb, left[0]))
     climb = survey(climber, confirm_target(climber, climb))
@@ -360,5 +375,12 @@ def _find_failing(climber: Climber, climb: Climb, group: Candidate) -> list[Trie
     return failing
 
 
-def _fits(climber: Climber, climb: Climb) -> bool:
-    return settings.SCREENING_CHUNKS * climb.top.ms / 1e3 <= climber.remaining_to_try_s(climb)
+def _find_programs(climber: Climber, climb: Climb, effect: Effect) -> list[Candidate]:
+    """Return the programs of all steps: they come first, as an accepted one takes the place of most of the others."""
+    left = remaining(survey(climber, climb))
+    return [each for each in left if each.effect == effect and is_program(each, climb.part_measurement)]
+
+
+def _fits(climber: Climber, climb: Climb, candidate: Candidate) -> bool:
+    seconds = settings.SCREENING_CHUNKS * climb.top.ms / 1e3 + climb.building_s(candidate)
+    return seconds <= climber.remaining_to_try_s(climb)

@@ -95,14 +95,9 @@ def _pixels(images: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _resize(pixels: np.ndarray) -> np.ndarray:
-    import cv2
+    from PIL import Image, ImageOps
 
-    height, width, colours = pixels.shape
-    scale = SIDE / max(height, width)
-    if scale >= 1:
+    if max(pixels.shape[:2]) <= SIDE:
         return pixels
-    small = cv2.resize(pixels, (max(1, int(width * scale)), max(1, int(height * scale))), interpolation=cv2.INTER_AREA)
-    filled = np.zeros((SIDE, SIDE, colours), np.uint8)
-    top, left = (SIDE - small.shape[0]) // 2, (SIDE - small.shape[1]) // 2
-    filled[top : top + small.shape[0], left : left + small.shape[1]] = small.reshape(*small.shape[:2], colours)
-    return filled
+    padded = ImageOps.pad(Image.fromarray(pixels.squeeze()), (SIDE, SIDE), Image.Resampling.BOX)
+    return np.asarray(padded).reshape(SIDE, SIDE, -1)

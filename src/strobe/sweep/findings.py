@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from strobe.core.findings.parts import SMALL_BACKBONE
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, percent
 from strobe.core.results.finding import Finding, info, warning
 from strobe.core.results.numerals import significant
-from strobe.sweep.results import Cell, Row, Sweep, label
+from strobe.sweep.results import Row, Sweep, label
 
 FLAT = 0.95  # share of the best throughput: from there on, more buys little
 MAX_REPEAT_DIFFERENCE = 0.05  # difference of medians of a cell's repeats: the machine changed, or a start matters
@@ -53,34 +52,6 @@ def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
-    shares: list[tuple[Cell, float]] = []
-    for cell in sweep.cells:
-        for row in cell.rows:
-            forward = next((part for part in row.parts if part.path == ["forward"]), None)
-            inside = (part for part in row.parts if part.path[:1] == ["forward"] and part.path[-1] == "backbone")
-            part = next(inside, None)
-            if row.phase == "training forward" and forward is not None and part is not None and forward.share > 0:
-                shares.append((cell, part.share / forward.share))
-    if len(shares) < 2:
-        return
-    least, lowest = min(shares, key=lambda pair: pair[1])
-    most, highest = max(shares, key=lambda pair: pair[1])
-    viable = sum(share >= thresholds.backbone_dominates for _, share in shares)
-    small = sum(share < SMALL_BACKBONE for _, share in shares)
-    yield info(
-        rule="backbone-share",
-        title=f"The backbone is {percent(lowest)} to {percent(highest)} of the training forward",
-        found=f"Least at {label(least.settings)}, most at {label(most.settings)}. At or above "
-        f"{percent(thresholds.backbone_dominates)} in {viable} of {len(shares)} configurations, under "
-        f"{percent(SMALL_BACKBONE)} in {small}.",
-        why="Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The "
-        "larger the backbone's share, the more time it saves.",
-        do="Look up the backbone's share at the sizes that you train with: the larger it is, the more batch expansion "
-        "saves.",
-    )
-
-
 def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     spread = [
         (max(row.repeats) / min(row.repeats) - 1, cell)
@@ -115,4 +86,4 @@ def _rows_along_axis(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[
             yield (f" ({others})" if others else ""), rows
 
 
-RULES = (failed_cells, throughput, backbone, repeats)
+RULES = (failed_cells, throughput, repeats)

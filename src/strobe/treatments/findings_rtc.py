@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from strobe.core.findings.parts import SMALL_BACKBONE
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import Part, compared_measurements, find, free, ms, number, percent, top, whole_ms
+from strobe.core.findings.view import Part, compared_measurements, find, free, ms, number, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.finding import Finding, good, info, warning
@@ -189,24 +188,7 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             )
 
 
-def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    if not result.subject.compilable or any(m.traits.is_compiled for m in result.measurements):
-        return
-    rtc = {measurement.name for measurement in rtc_measurements(result)}
-    for comparison in result.comparisons:
-        verdict = comparison.verdict
-        if verdict.kind == "slower" and comparison.candidate in rtc:
-            yield info(
-                rule="rtc-not-compiled",
-                title="RTC is slower, and nothing is compiled",
-                found=verdict.text,
-                why=f"'{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.",
-                do="Repeat with --compile: it measures RTC off and on, eager and compiled.",
-                gain="not measured here; the RTC profiling toolkit measured 20 to 40 %",
-            )
-
-
-def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+def delay_training(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     for comparison, before, after in compared_measurements(result):
         count, way = number(_delay_training(before).delays), _way(after)
         if comparison.verdict.kind == "inconclusive" or _way(before) != "sampled":
@@ -216,20 +198,13 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Fi
         ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
         cheap, unlike = interval.high <= CHEAP_DELAYS, _attention(before) != _attention(after)
         attention = " The two also differ in prefix_attention." if unlike else ""
-        thumb, forward, backbone = "", top(before, "forward"), find(before, "backbone", inside="forward")
-        if forward is not None and backbone is not None:
-            share = min(backbone.share / forward.share, 1.0)
-            small = "to be reconsidered" if share < SMALL_BACKBONE else "undecided"
-            verdict = "viable" if share >= thresholds.backbone_dominates else small
-            thumb = f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
-            thumb += f"{verdict}. That rule does not consider packing."
         yield Finding(
             rule=f"delays-{way}",
             level="good" if cheap else "info",
             title=f"All {count:g} delays in one step ({way}) cost {ratio:.2f} × a step with one random delay",
             found=f"{ms(whole_ms(after))} instead of {ms(whole_ms(before))}, ratio [{interval.low:.2f}, "
             f"{interval.high:.2f}], {interval.level * 100:.3g} % CI; {ratio / count:.2f} × for each "
-            f"delay.{thumb}{attention}",
+            f"delay.{attention}",
             why="One random delay adds noise to the gradient, which a step over all delays does not have. Such a step "
             "pays off if the share of noise that it removes is larger than its extra cost.",
             do=_next_step(str(way), _attention(after), cheap),
@@ -258,4 +233,4 @@ def _attention(measurement: Measurement) -> object:
 
 
 RULES = (overhead, autograd, graph, chunk_deadline)
-OF_COMPARISONS = (delay_training, *RULES, uncompiled_rtc)
+OF_COMPARISONS = (delay_training, *RULES)

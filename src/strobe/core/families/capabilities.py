@@ -53,7 +53,8 @@ class Parts(Facts):
             module works, where parts are methods.
         caching: path of a module that takes or gives a key-value cache and is called as a module → the parts that it
             computes.
-        sampling: path of a module that is called in each denoising step → path of the method that runs all steps.
+        sampling: path of a module that is called in each denoising step, or holds all that is → path of the method that
+            runs all steps.
     """
 
     seeing: Mapping[str, str] = field(default_factory=dict)

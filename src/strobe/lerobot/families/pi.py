@@ -165,6 +165,7 @@ FAMILY = Family(
                 "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
             },
             caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
+            sampling={"model": "model.sample_actions"},
         ),
         LiveFields(steps="num_inference_steps"),
         Flow(

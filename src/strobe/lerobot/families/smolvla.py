@@ -203,6 +203,7 @@ FAMILY = Family(
                 "lm_expert": (flow_parts.STEP, flow_parts.EXPERT),
             },
             caching={JOINT: (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
+            sampling={"model": "model.sample_actions"},
         ),
         LiveFields(steps="num_steps"),
         Flow(

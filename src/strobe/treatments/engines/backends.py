@@ -151,10 +151,6 @@ class OpenVINO:
 
 def convert_to_openvino(program: ExportedProgram, inputs: Inputs) -> Any:
     """Return OpenVINO's model of ``program``, for the shapes of ``inputs``. Raises OpenVINO's exceptions."""
-    # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
-    unwritten = torch.ops.aten.empty_like.default
-    if any(node.target is unwritten for node in program.graph.nodes):
-        program = program.run_decompositions({unwritten: _zeros})
     model = _openvino().convert_model(_decoder(program))
     model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
     return model
@@ -251,10 +247,6 @@ class TensorRT:
 def _takes(function: Callable[..., object], keyword: str) -> bool:
     taken = inspect.signature(function).parameters
     return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-
-
-def _zeros(like: Tensor, dtype: torch.dtype | None = None, **_: object) -> Tensor:
-    return torch.full_like(like, 0, dtype=dtype)
 
 
 def _write_file(keep: Path, write: Callable[[], object]) -> None:

@@ -29,13 +29,13 @@ class Target:
         return (self.settings(), *((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in weights))
 
     def settings(self) -> dict[str, str]:
-        """Return what else the results depend on: plain attributes of the owner, such as its number of steps."""
-        if self.owner is self.module:
+        """Return what else the results depend on: the owner's config and plain attributes, as its steps."""
+        if self.method == "forward":
             return {}  # a module's own are in its repr, or in its config
         return {
-            name: str(value if isinstance(value, (bool, int, float, str)) else value.config)
+            name: str(getattr(value, "config", value))
             for name, value in vars(self.owner).items()
-            if isinstance(value, (bool, int, float, str)) or hasattr(value, "config")
+            if isinstance(value, (bool, int, float, str)) or hasattr(value, "config") or name == "config"
         }
 
 

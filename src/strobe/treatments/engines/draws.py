@@ -52,14 +52,27 @@ class RecordedDraws(TorchFunctionMode):
 
 
 class DrawnBefore(TorchFunctionMode):
-    """Gives what was drawn before, in its order, in place of a draw."""
+    """Gives what was drawn before, in its order, in place of a draw, while a program is exported.
+
+    A conversion to the dtype that is there is left out: a program has two operators for it, which take time to build.
+    OpenVINO has no rule for memory that is not written yet (SmolVLA's rotary embedding), so it holds zeros.
+    """
 
     def __init__(self, noise: Sequence[Tensor]) -> None:
         super().__init__()
         self._noise = list(noise)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._noise.pop(0) if function in _DRAWS else function(*args, **(kwargs or {}))
+        if function in _DRAWS:
+            return self._noise.pop(0)
+        if function is Tensor.to and _changes_nothing(*args, **(kwargs or {})):
+            return args[0]
+        return (torch.zeros_like if function is torch.empty_like else function)(*args, **(kwargs or {}))
+
+
+def _changes_nothing(tensor: Tensor, *to: object, **named: object) -> bool:
+    there = tensor.dtype, tensor.device
+    return all(isinstance(value, torch.dtype | torch.device) and value in there for value in (*to, *named.values()))
 
 
 @contextmanager

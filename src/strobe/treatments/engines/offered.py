@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import torch
@@ -46,13 +47,17 @@ def _candidates(subject: Subject) -> list[Spec]:
     order = ("fp16", "bf16", FP8) if engine == "tensorrt" else ("bf16", "fp32")
     precisions = [name for name in order if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
-    specs = [(path, precision) for path in (*networks, *list_cacheless_parts(subject)) for precision in precisions]
     own = Parts.from_family(subject.family) if engine == "openvino" else Parts()
-    one_form = "bf16" if "bf16" in able and own.caching and faster_in_bfloat16() else "fp32"  # enough of large ones
-    specs += [(path, one_form) for path in own.caching]
-    offered: list[Spec] = [{"engine": engine, "engine.part": path, "engine.precision": form} for path, form in specs]
+    one_form = ["bf16" if "bf16" in able and own.caching and faster_in_bfloat16() else "fp32"]  # enough of large ones
+
+    def make(paths: Iterable[str], precisions: Sequence[str]) -> list[Spec]:
+        forms = itertools.product(paths, precisions)
+        return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in forms]
+
+    whole = make(own.sampling, one_form if own.caching else precisions)
+    parts = make((*networks, *list_cacheless_parts(subject)), precisions)
     # First, as a program of all steps has timesteps for constants. In bfloat16 a call of each rounds their phases.
-    return [*({**spec, "engine.steps": "all"} for spec in offered if spec["engine.part"] in own.sampling), *offered]
+    return [*({**spec, "engine.steps": "all"} for spec in whole), *parts, *make(own.caching, one_form)]
 
 
 def _networks(subject: Subject) -> list[str]:
@@ -78,10 +83,11 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
 def slow_to_build(subject: Subject, spec: Spec, large: float = LARGE) -> bool:
     """Return whether it takes a minute or more to build: language models, many steps, and what has two shapes."""
     path, config = _path(spec), getattr(subject.module, "config", None)
+    all_steps, caching = spec.get("engine.steps") == "all", Parts.from_family(subject.family).caching
     part = dict(subject.module.named_modules()).get(path)
     return (
-        (spec.get("engine.steps") == "all" and (denoising_steps(config) or FEW_STEPS + 1) > FEW_STEPS)
-        or path in Parts.from_family(subject.family).caching
+        (all_steps and (bool(caching) or (denoising_steps(config) or FEW_STEPS + 1) > FEW_STEPS))
+        or path in caching
         or (part is not None and numbers(part.parameters()) > large)
     )
 
