@@ -129,9 +129,10 @@ def make_diffusion() -> list[str]:
 
 def make_smolvla() -> list[str]:
     eyes, joint = "model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"
+    whole = f"{engine('model', 'bf16')}, engine.steps=all"
     skipped = "padding=trimmed, prefix_tail=skipped, prefix_cache=static, timesteps=precomputed, masks=once"
     return [
-        KEPT,
+        f"padding=trimmed, {whole}",
         "padding=trimmed",
         skipped,
         f"{skipped}, attention=sdpa, projections=fused",
@@ -139,7 +140,7 @@ def make_smolvla() -> list[str]:
         half(""),
         f"{half('')}, {skipped}, {KEPT}",
         f"{half('')}, {skipped}, attention=sdpa, projections=fused, weights=packed, {KEPT}",
-        half(eyes),
+        f"{skipped}, {whole}",
         f"{half(eyes)}, {skipped}, {KEPT}",
         engine(eyes, "fp32"),
         engine(eyes, "bf16"),
@@ -164,7 +165,7 @@ def make_pi05() -> list[str]:
         "padding=trimmed",
         skipped,
         half(""),
-        half(eyes),
+        f"{skipped}, {engine('model', 'bf16')}, engine.steps=all",
         f"{half('')}, {skipped}",
         f"{half('')}, {skipped}, attention=sdpa",
         f"{half('')}, {skipped}, projections=fused",

@@ -381,7 +381,7 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, part: str) -> None:
     agreement = same.check(trimmed, plan(same.count, rtc=same.rtc))
     assert agreement.rms is not None
     assert agreement.rms < 0.02
-    assert engines[0].traits().build_s == built_s
+    assert part == "model" or engines[0].traits().build_s == built_s  # a program is for one config: RTC changed it
 
 
 def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:

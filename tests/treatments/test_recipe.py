@@ -237,9 +237,9 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
 
     inner = Everything()
     rung = RecipeTreatment(inner, 0, "step 1", "everything=true", "x.yaml")
-    for trait in Treatment.__annotations__.keys() - {"recipe"}:
-        if trait != "effect":
-            assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"
-        assert getattr(rung, trait) == getattr(inner, trait)
+    for trait in Treatment.__annotations__.keys() - {"recipe", "effect"}:
+        assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"
+    for member in {*Treatment.__annotations__, *vars(Treatment)} - {"recipe", "apply"}:
+        assert member.startswith("_") or getattr(rung, member) == getattr(inner, member), member
     inner.effect = "exact"  # as a precision finds when it is applied
     assert rung.effect == "exact"

@@ -13,7 +13,6 @@ from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards, strongest
 from strobe.core.measure.host import versions
 from strobe.core.results.recipe import Recipe, require_kind
-from strobe.core.results.traits import TreatmentTraits
 from strobe.core.runs import recipe_file as files
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
@@ -84,12 +83,6 @@ class RecipeTreatment(Treatment):
     written: str  # as on a command line
     recipe: str | None = None
 
-    def traits(self) -> TreatmentTraits:
-        return self.treatment.traits()
-
-    def retained_bytes(self) -> int:
-        return self.treatment.retained_bytes()
-
     def apply(self, subject: Subject) -> Undo:
         with _label_errors(self.label):
             return self.treatment.apply(subject)
@@ -100,8 +93,10 @@ class RecipeTreatment(Treatment):
         return settle is not None and bool(settle())
 
 
-for _trait in Treatment.__annotations__.keys() - {"recipe"}:  # all others are those of the treatment inside
-    setattr(RecipeTreatment, _trait, property(attrgetter(f"treatment.{_trait}")))
+# All others are those of the treatment inside, its methods too.
+for _member in {*Treatment.__annotations__, *vars(Treatment)} - {"apply", "recipe"}:
+    if not _member.startswith("_"):
+        setattr(RecipeTreatment, _member, property(attrgetter(f"treatment.{_member}")))
 
 
 def check_device(recipe: Recipe, device: torch.device | None) -> None:

@@ -160,14 +160,13 @@ class PartInEngine(Treatment, key="engine"):
     def unbuilt(self, subject: Subject) -> Undo:
         if "*" in self.part:
             return self._apply_each(subject, PartInEngine.unbuilt)
-        part = find_part(subject.module, self.part)
-        inner, dtype = part.forward, _product_dtype(self.precision or "fp32")
+        target, dtype = self._find_target(subject), _product_dtype(self.precision or "fp32")
 
         def forward(*args: object, **kwargs: object) -> object:
             with counted_as(dtype):
-                return inner(*args, **kwargs)
+                return target.call(*args, **kwargs)
 
-        return replaced_method(part, "forward", forward)
+        return replaced_method(target.owner, target.method, forward)
 
     def _apply_each(self, subject: Subject, apply: Callable[[PartInEngine, Subject], Undo]) -> Undo:
         paths = match_parts(subject.module, self.part)
