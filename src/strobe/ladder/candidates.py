@@ -68,9 +68,14 @@ class Candidate:
         return ", ".join(map(catalogue.format_spec, self.specs))
 
     @property
+    def is_slow_program(self) -> bool:
+        """Whether it is one program of all denoising steps that takes minutes to build."""
+        return self.try_alone and any(spec.get("engine.steps") == "all" for spec in self.specs)
+
+    @property
     def build_s(self) -> float:
         """Seconds that its first call may take, roughly; 0 for what is not built."""
-        if self.try_alone and any(spec.get("engine.steps") == "all" for spec in self.specs):
+        if self.is_slow_program:
             return ALL_STEPS_S
         return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(self.rank // 10, 0.0)
 
@@ -220,8 +225,8 @@ def groups(candidates: Sequence[Candidate], effect: Effect, now: Measurement) ->
 
 
 def is_program(candidate: Candidate, now: Measurement) -> bool:
-    """Return whether it is one program of all steps, of nearly all of the time, that takes minutes to build."""
-    return candidate.build_s == ALL_STEPS_S and _share_together(now, {*candidate.parts}) > ENGINES_TAKE
+    """Return whether it is one program of all steps, slow to build, that computes nearly all of the time."""
+    return candidate.is_slow_program and _share_together(now, {*candidate.parts}) > ENGINES_TAKE
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str | None, float]:

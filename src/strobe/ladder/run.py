@@ -178,9 +178,10 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     reporter.say(f"baseline: {ms(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
     if by_effect and aim.time_limit is None:
         climb = survey(climber, climb)
-        if programs := [each.build_s for each in remaining(climb) if is_program(each, climb.part_measurement)]:
-            climber = replace(climber, limit_s=limit_s + max(programs))
-            program = f"one program of all denoising steps may take {max(programs):.0f} s to build"
+        if programs := _find_programs(climb):
+            build_s = programs[0].build_s
+            climber = replace(climber, limit_s=limit_s + build_s)
+            program = f"one program of all denoising steps may take {build_s:.0f} s to build"
             reporter.say(f"{program}: {climber.limit_s:.0f} s for the search (--time_limit)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
@@ -303,9 +304,12 @@ def climb_by_effect(climber: Climber, climb: Climb) -> Iterator[Climb]:
         if not (climb := confirm_target(climber, climb)).has_reached_target:
             yield (climb := attempt(climber, climb, rung))
     for effect in EFFECTS:
-        for program in _find_programs(climber, climb, effect):
-            if _fits(climber, climb := confirm_target(climber, climb), program) and not climb.has_reached_target:
-                yield (climb := attempt(climber, climb, program))
+        # An accepted one takes the place of most of the others, and of the same in another dtype.
+        while programs := [each for each in _find_programs(survey(climber, climb)) if each.effect == effect]:
+            climb = confirm_target(climber, climb)
+            if climb.has_reached_target or not _fits(climber, climb, programs[0]):
+                break
+            yield (climb := attempt(climber, climb, programs[0]))
         climb, grouped = _group_candidates(climber, climb, effect)
         yield climb
         refused, apart = set[str](), False
@@ -375,10 +379,9 @@ def _find_failing(climber: Climber, climb: Climb, group: Candidate) -> list[Trie
     return failing
 
 
-def _find_programs(climber: Climber, climb: Climb, effect: Effect) -> list[Candidate]:
-    """Return the programs of all steps: they come first, as an accepted one takes the place of most of the others."""
-    left = remaining(survey(climber, climb))
-    return [each for each in left if each.effect == effect and is_program(each, climb.part_measurement)]
+def _find_programs(climb: Climb) -> list[Candidate]:
+    """Return the programs of all steps that may be tried now."""
+    return [each for each in remaining(climb) if is_program(each, climb.part_measurement)]
 
 
 def _fits(climber: Climber, climb: Climb, candidate: Candidate) -> bool:

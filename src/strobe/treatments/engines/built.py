@@ -29,7 +29,7 @@ class Target:
         return (self.settings(), *((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in weights))
 
     def settings(self) -> dict[str, str]:
-        """Return what else the results depend on: the owner's config and plain attributes, as its steps."""
+        """Return what else the results depend on: the owner's config and plain attributes, such as the steps."""
         if self.method == "forward":
             return {}  # a module's own are in its repr, or in its config
         return {

@@ -50,9 +50,9 @@ def _candidates(subject: Subject) -> list[Spec]:
     own = Parts.from_family(subject.family) if engine == "openvino" else Parts()
     one_form = ["bf16" if "bf16" in able and own.caching and faster_in_bfloat16() else "fp32"]  # enough of large ones
 
-    def make(paths: Iterable[str], precisions: Sequence[str]) -> list[Spec]:
-        forms = itertools.product(paths, precisions)
-        return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in forms]
+    def make(paths: Iterable[str], forms: Sequence[str]) -> list[Spec]:
+        each = itertools.product(paths, forms)
+        return [{"engine": engine, "engine.part": path, "engine.precision": form} for path, form in each]
 
     whole = make(own.sampling, one_form if own.caching else precisions)
     parts = make((*networks, *list_cacheless_parts(subject)), precisions)
