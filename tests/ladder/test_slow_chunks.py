@@ -63,24 +63,24 @@ def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(limit_s,
     assert "all groups of treatments were tried" in ladder.ended
 
 
-PROGRAM = "engine=true, engine.steps=all"
+PROGRAM, WIDE = (f"engine=true, engine.steps=all, engine.precision={form}" for form in ("bf16", "fp32"))
 
 
 @pytest.mark.parametrize(
     ("moved", "limit_s", "tried"),
     [
         (0.0, None, {"skip=true": "kept", PROGRAM: "kept"}),
-        (0.5, None, {"skip=true": "kept", PROGRAM: "guard", "half=true": "kept"}),
-        (0.0, 0.6, {"skip=true": "kept", "half=true": "kept", PROGRAM: "not tried"}),
+        (0.5, None, {"skip=true": "kept", PROGRAM: "guard", WIDE: "guard", "half=true": "kept"}),
+        (0.0, 0.6, {"skip=true": "kept", "half=true": "kept", PROGRAM: "not tried", WIDE: "not tried"}),
     ],
 )
 def test_one_program_of_all_steps_comes_before_its_group_in_time_of_its_own(moved, limit_s, tried, climb, monkeypatch):
     monkeypatch.setattr("strobe.ladder.candidates.ALL_STEPS_S", 0.7)
     monkeypatch.setattr(settings, "default_time_limit", lambda _: 0.3)
-    steps, fast = {"engine": True, "engine.steps": "all"}, {"vision": 0.5, "head": 0.5}
-    moving = Planted("engine", lambda _: fast, lambda chunk, *_: chunk + moved, effect="rounding")
-    made = entry(moving, "vision", "head", effect="rounding")
-    planted = replace(made, options=("steps",), replaces=True, alone=lambda *_: True, candidates=lambda _: [steps])
+    forms = [dict(part.split("=") for part in text.split(", ")) | {"engine": True} for text in (PROGRAM, WIDE)]
+    moving = Planted("engine", lambda _: dict.fromkeys(PARTS, 0.5), lambda chunk, *_: chunk + moved, effect="rounding")
+    made = replace(entry(moving, "vision", "head", effect="rounding"), options=("steps", "precision"))
+    planted = replace(made, replaces=True, alone=lambda *_: True, candidates=lambda _: forms)
     lines, half = Lines(), entry(HALF, "vision", effect="rounding")
     result = climb(entry(SKIP, "vision"), half, planted, time_limit=limit_s, reporter=lines)
     assert outcomes(result) == tried
